@@ -1,0 +1,52 @@
+/// What flow control asks the engine to do in answer to an event.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "flowctl/plan.h"
+#include "velo/base/check.h"
+
+namespace velo::flowctl {
+
+enum class ActionKind : uint8_t {
+    /// Send an explicit credit packet. It costs no credit and always finds a slot (FC 5.2). It must go, now
+    /// or later; two to one peer that both wait may become one of their sum, up to Plan::return_max.
+    kSendCredits,
+};
+
+struct Action {
+    ActionKind kind = ActionKind::kSendCredits;
+    PeerIndex peer = 0;
+    uint32_t credits = 0;
+
+    friend constexpr bool operator==(const Action&, const Action&) = default;
+};
+
+/// Actions of one event, oldest first. The caller owns it and hands it over empty; an event that is refused
+/// adds nothing. Fixed in size, so that no event allocates.
+class Actions {
+  public:
+    /// A packet can lead to a return to its sender and, when flow control shifts credits between peers, to
+    /// a request to another; what a returned credit sets free adds two waiting control packets at most.
+    static constexpr uint32_t kCapacity = 4;
+
+    constexpr void push(const Action& action) {
+        VELO_CHECK(size_ < kCapacity, "an event for peer %u asked for more than %u actions", action.peer,
+                   kCapacity);
+        items_[size_++] = action;
+    }
+    constexpr void clear() noexcept { size_ = 0; }
+
+    [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+    [[nodiscard]] constexpr uint32_t size() const noexcept { return size_; }
+    [[nodiscard]] constexpr const Action& operator[](uint32_t index) const noexcept { return items_[index]; }
+    [[nodiscard]] constexpr const Action* begin() const noexcept { return items_.data(); }
+    [[nodiscard]] constexpr const Action* end() const noexcept { return items_.data() + size_; }
+
+  private:
+    std::array<Action, kCapacity> items_{};
+    uint32_t size_ = 0;
+};
+
+}  // namespace velo::flowctl

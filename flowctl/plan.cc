@@ -1,0 +1,141 @@
+#include "flowctl/plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace velo::flowctl {
+namespace {
+
+constexpr uint64_t kSlotsMax = std::numeric_limits<uint32_t>::max();
+
+std::string text(uint64_t value) {
+    return std::to_string(value);
+}
+
+PlanError refuse(std::string message, uint64_t smallest_mailbox_slots = 0) {
+    return {.status = Status::kBadParam,
+            .smallest_mailbox_slots =
+                smallest_mailbox_slots <= kSlotsMax ? static_cast<uint32_t>(smallest_mailbox_slots) : 0,
+            .message = "flow control: " + std::move(message)};
+}
+
+/// Equation 2 (FC 5.2): the credit region has credit_slots for each peer, and the data region as many.
+uint64_t smallest_mailbox(const Config& config) {
+    return uint64_t{2} * config.peers * config.credit_slots;
+}
+
+uint64_t requested_mailbox(const Config& config) {
+    if (config.mailbox_slots != 0) return config.mailbox_slots;
+    return uint64_t{config.peers} * config.slots_per_peer;
+}
+
+std::optional<PlanError> refuse_mode(Mode mode) {
+    if (mode == Mode::kNone || mode == Mode::kStatic) return std::nullopt;
+    PlanError error =
+        refuse("mode '" + std::string(to_string(mode)) + "' is not available yet; choose 'none' or 'static'");
+    error.status = Status::kUnsupported;
+    return error;
+}
+
+std::optional<PlanError> refuse_common(const Config& config) {
+    if (config.peers == 0) {
+        return refuse("0 peers; a process that nobody sends to needs no mailbox, so give at least 1 peer");
+    }
+    const uint64_t requested = requested_mailbox(config);
+    if (requested > kSlotsMax) {
+        return refuse("a mailbox of " + text(config.peers) + " peers * " + text(config.slots_per_peer) +
+                      " slots_per_peer = " + text(requested) + " slots is above the limit of " +
+                      text(kSlotsMax) + "; lower slots_per_peer to at most " +
+                      text(kSlotsMax / config.peers));
+    }
+    if (requested == 0) {
+        return refuse("mailbox_slots and slots_per_peer are both 0; give one of them a value");
+    }
+    return std::nullopt;
+}
+
+std::optional<PlanError> refuse_static(const Config& config) {
+    if (config.credit_slots == 0 || config.credit_slots > kCreditSlotsMax) {
+        return refuse("credit_slots is " + text(config.credit_slots) + "; give 1 to " +
+                      text(kCreditSlotsMax) + " (" + text(kCreditSlotsDefault) + " is the default)");
+    }
+    const uint64_t smallest = smallest_mailbox(config);
+    const uint64_t requested = requested_mailbox(config);
+    if (smallest > kSlotsMax) {
+        return refuse(text(config.peers) + " peers with " + text(config.credit_slots) +
+                      " credit_slots need a mailbox of " + text(smallest) + " slots, above the limit of " +
+                      text(kSlotsMax) + "; lower credit_slots");
+    }
+    if (requested >= smallest) return std::nullopt;
+    const std::string least_per_peer = text(uint64_t{2} * config.credit_slots);
+    return refuse("a mailbox of " + text(requested) + " slots is too small for " + text(config.peers) +
+                      " peers with " + text(config.credit_slots) +
+                      " credit_slots: the data region may not be smaller than the credit region of " +
+                      text(uint64_t{config.peers} * config.credit_slots) +
+                      " slots. The smallest mailbox that would do has " + text(smallest) +
+                      " slots: set mailbox_slots to that, or slots_per_peer to " + least_per_peer +
+                      ", or lower credit_slots",
+                  smallest);
+}
+
+Plan plan_none(const Config& config) {
+    Plan plan;
+    plan.mode = Mode::kNone;
+    plan.peers = config.peers;
+    plan.mailbox_slots = static_cast<uint32_t>(requested_mailbox(config));
+    plan.data_region_slots = plan.mailbox_slots;
+    return plan;
+}
+
+PlanResult plan_static(const Config& config) {
+    const uint64_t credit_region = uint64_t{config.peers} * config.credit_slots;
+    const uint64_t data_region_requested = requested_mailbox(config) - credit_region;
+    uint64_t quota = data_region_requested / config.peers;
+    uint64_t excess_peers = data_region_requested % config.peers;
+    if (config.rounding == Rounding::kUp && excess_peers != 0) ++quota;
+    if (config.rounding != Rounding::kSubset) excess_peers = 0;
+
+    const uint64_t data_region = quota * config.peers + excess_peers;
+    if (credit_region + data_region > kSlotsMax) {
+        return refuse("a mailbox of " + text(requested_mailbox(config)) + " slots rounded up is " +
+                      text(credit_region + data_region) + " slots, above the limit of " + text(kSlotsMax) +
+                      "; choose rounding 'down' or a smaller mailbox");
+    }
+    const uint64_t threshold_max = (quota + (excess_peers != 0)) / (config.credit_slots + 1) + 1;
+    if (threshold_max > kReturnMax) {
+        return refuse("a quota of " + text(quota) + " slots with " + text(config.credit_slots) +
+                      " credit_slots returns " + text(threshold_max) +
+                      " credits at a time, and one packet carries at most " + text(kReturnMax) +
+                      "; raise credit_slots, or lower the mailbox to at most " +
+                      text(config.peers *
+                           (kReturnMax * (uint64_t{config.credit_slots} + 1) - 1 + config.credit_slots)) +
+                      " slots");
+    }
+
+    Plan plan;
+    plan.mode = Mode::kStatic;
+    plan.peers = config.peers;
+    plan.mailbox_slots = static_cast<uint32_t>(credit_region + data_region);
+    plan.data_region_slots = static_cast<uint32_t>(data_region);
+    plan.credit_region_slots = static_cast<uint32_t>(credit_region);
+    plan.credit_slots = config.credit_slots;
+    plan.quota = static_cast<uint32_t>(quota);
+    plan.excess_peers = static_cast<uint32_t>(excess_peers);
+    plan.threshold = threshold_for(plan.quota, plan.credit_slots);
+    plan.favoured_threshold = threshold_for(plan.quota_max(), plan.credit_slots);
+    plan.piggyback = config.piggyback;
+    return plan;
+}
+
+}  // namespace
+
+PlanResult plan(const Config& config) {
+    if (auto error = refuse_mode(config.mode)) return *std::move(error);
+    if (auto error = refuse_common(config)) return *std::move(error);
+    if (config.mode == Mode::kNone) return plan_none(config);
+    if (auto error = refuse_static(config)) return *std::move(error);
+    return plan_static(config);
+}
+
+}  // namespace velo::flowctl

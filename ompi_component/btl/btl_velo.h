@@ -1,0 +1,127 @@
+/*
+ * Open MPI's BTL over velo: what the files of this component share.
+ *
+ * Two modules: one for peers on the same (emulated) node, one for peers behind the device. Both are thin;
+ * which path a peer takes is the engine's choice, and each module claims the peers of its path.
+ */
+#ifndef MCA_BTL_VELO_H
+#define MCA_BTL_VELO_H
+
+#include "opal_config.h"
+
+#include "opal/class/opal_free_list.h"
+#include "opal/mca/btl/base/base.h"
+#include "opal/mca/btl/btl.h"
+
+#include "velo/velo.h"
+
+BEGIN_C_DECLS
+
+#if OPAL_MAJOR_VERSION != 4 || OPAL_MINOR_VERSION != 1
+#error "this component is written for Open MPI 4.1"
+#endif
+
+typedef struct mca_btl_velo_module_t {
+    mca_btl_base_module_t super;
+    velo_path_t path; /* of the peers whose messages it carries */
+} mca_btl_velo_module_t;
+
+typedef struct mca_btl_velo_component_t {
+    mca_btl_base_component_t super;
+    velo_params_t params;
+    velo_engine_t *engine;
+    mca_btl_velo_module_t on_node;
+    mca_btl_velo_module_t device;
+    opal_free_list_t eager_frags;
+    opal_free_list_t max_frags;
+    opal_free_list_t rma_requests;
+    opal_free_list_t registrations;
+    bool finalizing; /* what still arrives is dropped: nobody is left to take it */
+    int modules;     /* open ones */
+} mca_btl_velo_component_t;
+
+OPAL_DECLSPEC extern mca_btl_velo_component_t mca_btl_velo_component;
+
+/* A peer as one module sees it. Two modules give out different endpoints for one peer, because ob1 tells a
+ * BTL that serves one-sided operations only from one that also sends by comparing them. */
+typedef struct mca_btl_base_endpoint_t {
+    velo_peer_t *peer;
+    struct mca_btl_base_endpoint_t *next; /* all endpoints, to be freed at the end */
+    mca_btl_velo_module_t *module;
+    uint64_t name;
+} mca_btl_base_endpoint_t;
+typedef struct mca_btl_base_endpoint_t mca_btl_velo_endpoint_t;
+
+/* A descriptor; its payload follows it in memory. */
+typedef struct mca_btl_velo_frag_t {
+    mca_btl_base_descriptor_t base;
+    mca_btl_base_segment_t segment;
+    velo_send_t send;
+    mca_btl_velo_module_t *module;
+    mca_btl_velo_endpoint_t *endpoint;
+    opal_free_list_t *list;
+} mca_btl_velo_frag_t;
+OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
+
+/* An outstanding put, get or atomic. */
+typedef struct mca_btl_velo_rma_t {
+    opal_free_list_item_t super;
+    velo_rma_t rma;
+    mca_btl_velo_module_t *module;
+    mca_btl_velo_endpoint_t *endpoint;
+    mca_btl_base_registration_handle_t *local_handle;
+    mca_btl_base_rdma_completion_fn_t cbfunc;
+    void *cbcontext;
+    void *cbdata;
+    uint64_t result; /* of an atomic whose caller wants none */
+} mca_btl_velo_rma_t;
+OBJ_CLASS_DECLARATION(mca_btl_velo_rma_t);
+
+/* What a peer needs to access a registered range; published as bytes. */
+struct mca_btl_base_registration_handle_t {
+    velo_handle_t handle;
+};
+
+typedef struct mca_btl_velo_registration_t {
+    opal_free_list_item_t super;
+    struct mca_btl_base_registration_handle_t handle;
+} mca_btl_velo_registration_t;
+OBJ_CLASS_DECLARATION(mca_btl_velo_registration_t);
+
+/* btl_velo_module.c */
+void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path);
+void mca_btl_velo_free_endpoints(void);
+bool mca_btl_velo_accepts(void *context, uint8_t tag);
+void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
+                          size_t bytes);
+void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
+
+/* btl_velo_rdma.c */
+void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
+void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
+
+/* btl_velo_params.c */
+int mca_btl_velo_register_params(void);
+
+static inline int mca_btl_velo_status(int status)
+{
+    switch (status) {
+    case VELO_OK:
+        return OPAL_SUCCESS;
+    case VELO_AGAIN:
+        return OPAL_ERR_RESOURCE_BUSY;
+    case VELO_NO_RESOURCE:
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    case VELO_PEER_DEAD:
+    case VELO_UNSUPPORTED:
+        return OPAL_ERR_UNREACH;
+    case VELO_BAD_PARAM:
+        return OPAL_ERR_BAD_PARAM;
+    default:
+        return OPAL_ERROR;
+    }
+}
+
+END_C_DECLS
+
+#endif /* MCA_BTL_VELO_H */

@@ -1,0 +1,228 @@
+/*
+ * Life of the component: register, open, init, progress, close.
+ */
+#include "btl_velo.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "opal/mca/pmix/pmix.h"
+#include "opal/runtime/opal.h"
+#include "opal/util/output.h"
+#include "opal/util/proc.h"
+
+static int component_register(void);
+static int component_open(void);
+static int component_close(void);
+static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads);
+static int component_progress(void);
+
+OPAL_DECLSPEC mca_btl_velo_component_t mca_btl_velo_component = {
+    .super =
+        {
+            .btl_version =
+                {
+                    MCA_BTL_DEFAULT_VERSION("velo"),
+                    .mca_open_component = component_open,
+                    .mca_close_component = component_close,
+                    .mca_register_component_params = component_register,
+                },
+            .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
+            .btl_init = component_init,
+            .btl_progress = component_progress,
+        },
+};
+
+/* The loader compares neither versions nor struct layouts, and those differ between series. */
+static bool right_series(void)
+{
+    int major = 0, minor = 0;
+
+    if (2 == sscanf(opal_version_string, "%d.%d", &major, &minor) && OPAL_MAJOR_VERSION == major
+        && OPAL_MINOR_VERSION == minor) {
+        return true;
+    }
+    opal_output(0, "velo: this mca_btl_velo.so was built for Open MPI %d.%d and is not used by Open MPI %s; "
+                   "build velo again with --with-ompi pointing at the Open MPI that runs it.",
+                OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, opal_version_string);
+    return false;
+}
+
+static int component_register(void)
+{
+    if (!right_series()) {
+        return OPAL_ERR_NOT_AVAILABLE;
+    }
+    mca_btl_velo_module_init(&mca_btl_velo_component.on_node, VELO_PATH_ON_NODE);
+    mca_btl_velo_module_init(&mca_btl_velo_component.device, VELO_PATH_DEVICE);
+    mca_btl_velo_register_params();
+    return mca_btl_base_param_register(&mca_btl_velo_component.super.btl_version,
+                                       &mca_btl_velo_component.device.super);
+}
+
+static int component_open(void)
+{
+    mca_btl_velo_component.engine = NULL;
+    mca_btl_velo_component.finalizing = false;
+    mca_btl_velo_component.modules = 0;
+    OBJ_CONSTRUCT(&mca_btl_velo_component.eager_frags, opal_free_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.max_frags, opal_free_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.rma_requests, opal_free_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.registrations, opal_free_list_t);
+    return OPAL_SUCCESS;
+}
+
+static int component_close(void)
+{
+    if (NULL != mca_btl_velo_component.engine) {
+        velo_close(mca_btl_velo_component.engine);
+        mca_btl_velo_component.engine = NULL;
+    }
+    mca_btl_velo_free_endpoints();
+    OBJ_DESTRUCT(&mca_btl_velo_component.eager_frags);
+    OBJ_DESTRUCT(&mca_btl_velo_component.max_frags);
+    OBJ_DESTRUCT(&mca_btl_velo_component.rma_requests);
+    OBJ_DESTRUCT(&mca_btl_velo_component.registrations);
+    return OPAL_SUCCESS;
+}
+
+static void log_line(void *context, int level, const char *line)
+{
+    (void) context;
+    if (0 == level) {
+        opal_output(0, "%s", line);
+    } else {
+        opal_output_verbose(level, opal_btl_base_framework.framework_output, "%s", line);
+    }
+}
+
+static uint64_t name_of(const opal_process_name_t *name)
+{
+    return (uint64_t) name->jobid << 32 | name->vpid;
+}
+
+static int own_identity(velo_identity_t *identity)
+{
+    const opal_process_name_t *self = &opal_proc_local_get()->proc_name;
+    opal_process_name_t job = {.jobid = self->jobid, .vpid = OPAL_VPID_WILDCARD};
+    uint32_t size = 0, *size_ptr = &size;
+    int rc;
+
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &size_ptr, OPAL_UINT32);
+    if (OPAL_SUCCESS != rc || 0 == size) {
+        size = 1; /* a process that was not started by mpirun */
+    }
+    identity->name = name_of(self);
+    identity->job = self->jobid;
+    identity->rank = self->vpid;
+    identity->job_size = size;
+    identity->local_rank = (uint32_t) opal_process_info.my_local_rank;
+    identity->local_size = (uint32_t) opal_process_info.num_local_peers + 1;
+    return OPAL_SUCCESS;
+}
+
+static int init_free_lists(void)
+{
+    const mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
+    const mca_btl_base_module_t *device = &mca_btl_velo_component.device.super;
+    const size_t eager = on_node->btl_eager_limit > device->btl_eager_limit ? on_node->btl_eager_limit
+                                                                            : device->btl_eager_limit;
+    const size_t longest = mca_btl_velo_component.params.on_node_message_bytes_max
+                                   > mca_btl_velo_component.params.device_message_bytes_max
+                               ? mca_btl_velo_component.params.on_node_message_bytes_max
+                               : mca_btl_velo_component.params.device_message_bytes_max;
+    const struct {
+        opal_free_list_t *list;
+        size_t bytes;
+        opal_class_t *class;
+        int inc;
+    } lists[] = {
+        {&mca_btl_velo_component.eager_frags, sizeof(mca_btl_velo_frag_t) + eager,
+         OBJ_CLASS(mca_btl_velo_frag_t), 32},
+        {&mca_btl_velo_component.max_frags, sizeof(mca_btl_velo_frag_t) + longest,
+         OBJ_CLASS(mca_btl_velo_frag_t), 8},
+        {&mca_btl_velo_component.rma_requests, sizeof(mca_btl_velo_rma_t), OBJ_CLASS(mca_btl_velo_rma_t), 32},
+        {&mca_btl_velo_component.registrations, sizeof(mca_btl_velo_registration_t),
+         OBJ_CLASS(mca_btl_velo_registration_t), 32},
+    };
+
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; ++i) {
+        int rc = opal_free_list_init(lists[i].list, lists[i].bytes, opal_cache_line_size, lists[i].class, 0,
+                                     opal_cache_line_size, 0, -1, lists[i].inc, NULL, 0, NULL, NULL, NULL);
+        if (OPAL_SUCCESS != rc) {
+            return rc;
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+static uint32_t longest_message(const mca_btl_base_module_t *module)
+{
+    size_t longest = module->btl_eager_limit;
+
+    if (module->btl_max_send_size > longest) {
+        longest = module->btl_max_send_size;
+    }
+    if (module->btl_rndv_eager_limit > longest) {
+        longest = module->btl_rndv_eager_limit;
+    }
+    return longest < UINT32_MAX ? (uint32_t) longest : UINT32_MAX;
+}
+
+static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
+{
+    velo_params_t *params = &mca_btl_velo_component.params;
+    const velo_host_t host = {.accepts = mca_btl_velo_accepts,
+                              .receive = mca_btl_velo_receive,
+                              .sent = mca_btl_velo_sent,
+                              .rma_done = mca_btl_velo_rma_done,
+                              .log = log_line};
+    velo_identity_t identity;
+    mca_btl_base_module_t **modules;
+    char address[VELO_ADDRESS_BYTES_MAX], error[512];
+    size_t bytes;
+    int rc;
+
+    (void) progress_threads;
+    *count = 0;
+    if (OPAL_SUCCESS != own_identity(&identity)) {
+        return NULL;
+    }
+    params->threads = mpi_threads;
+    params->on_node_message_bytes_max = longest_message(&mca_btl_velo_component.on_node.super);
+    params->device_message_bytes_max = longest_message(&mca_btl_velo_component.device.super);
+    mca_btl_velo_component.engine = velo_open(params, &identity, &host, error, sizeof error);
+    if (NULL == mca_btl_velo_component.engine) {
+        /* All ranks of a node see the same parameters: one line is enough. */
+        log_line(NULL, 0 == identity.local_rank ? 0 : 1, error);
+        return NULL;
+    }
+    if (OPAL_SUCCESS != init_free_lists()) {
+        return NULL;
+    }
+
+    bytes = velo_address(mca_btl_velo_component.engine, address, sizeof address);
+    OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_velo_component.super.btl_version, address, bytes);
+    if (OPAL_SUCCESS != rc) {
+        opal_output(0, "velo: rank %u could not publish its address (error %d); velo is not used",
+                    identity.rank, rc);
+        return NULL;
+    }
+    /* The base frees the array. */
+    modules = calloc(2, sizeof *modules);
+    if (NULL == modules) {
+        return NULL;
+    }
+    modules[(*count)++] = &mca_btl_velo_component.on_node.super;
+    if (velo_device_used(mca_btl_velo_component.engine)) {
+        modules[(*count)++] = &mca_btl_velo_component.device.super;
+    }
+    mca_btl_velo_component.modules = *count;
+    return modules;
+}
+
+static int component_progress(void)
+{
+    return velo_progress(mca_btl_velo_component.engine);
+}

@@ -1,0 +1,379 @@
+/*
+ * The modules: peers, descriptors and sends.
+ */
+#include "btl_velo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "opal/class/opal_bitmap.h"
+#include "opal/datatype/opal_convertor.h"
+#include "opal/mca/hwloc/base/base.h"
+#include "opal/mca/pmix/pmix.h"
+#include "opal/util/output.h"
+#include "opal/util/proc.h"
+
+static mca_btl_velo_endpoint_t *endpoints;
+
+static void construct_frag(mca_btl_velo_frag_t *frag)
+{
+    frag->segment.seg_addr.pval = frag + 1;
+    frag->base.des_segments = &frag->segment;
+    frag->base.des_segment_count = 1;
+}
+
+OBJ_CLASS_INSTANCE(mca_btl_velo_frag_t, mca_btl_base_descriptor_t, construct_frag, NULL);
+OBJ_CLASS_INSTANCE(mca_btl_velo_registration_t, opal_free_list_item_t, NULL, NULL);
+
+static mca_btl_velo_endpoint_t *endpoint_for(mca_btl_velo_module_t *module, const opal_process_name_t *name)
+{
+    const uint64_t key = (uint64_t) name->jobid << 32 | name->vpid;
+    mca_btl_velo_endpoint_t *endpoint;
+
+    for (endpoint = endpoints; NULL != endpoint; endpoint = endpoint->next) {
+        if (endpoint->name == key && endpoint->module == module) {
+            return endpoint;
+        }
+    }
+    endpoint = calloc(1, sizeof *endpoint);
+    if (NULL != endpoint) {
+        endpoint->name = key;
+        endpoint->module = module;
+        endpoint->next = endpoints;
+        endpoints = endpoint;
+    }
+    return endpoint;
+}
+
+void mca_btl_velo_free_endpoints(void)
+{
+    while (NULL != endpoints) {
+        mca_btl_velo_endpoint_t *next = endpoints->next;
+        free(endpoints);
+        endpoints = next;
+    }
+}
+
+/* NULL: the peer is not reached by this module. */
+static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_proc_t *proc)
+{
+    mca_btl_velo_endpoint_t *endpoint;
+    char error[512] = "";
+    void *address = NULL;
+    size_t bytes = 0;
+    int rc;
+
+    if (proc == opal_proc_local_get()) {
+        return NULL; /* btl/self has it */
+    }
+    OPAL_MODEX_RECV(rc, &mca_btl_velo_component.super.btl_version, &proc->proc_name, &address, &bytes);
+    if (OPAL_SUCCESS != rc || NULL == address) {
+        return NULL; /* it does not run velo */
+    }
+    endpoint = endpoint_for(module, &proc->proc_name);
+    if (NULL == endpoint) {
+        free(address);
+        return NULL;
+    }
+    rc = velo_connect(mca_btl_velo_component.engine, address, bytes, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags),
+                      endpoint, &endpoint->peer, error, sizeof error);
+    free(address);
+    if (VELO_OK != rc) {
+        endpoint->peer = NULL;
+        if (module->path == VELO_PATH_ON_NODE) {
+            opal_output(0, "velo: rank %s can not reach rank %s: %s",
+                        OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid),
+                        OPAL_VPID_PRINT(proc->proc_name.vpid), error);
+        }
+        return NULL;
+    }
+    /* The device's module also takes on-node peers, one-sided only: osc/rdma of Open MPI 4.1 wants one module
+     * that reaches every peer of a window. Its lower exclusivity keeps messages off it. */
+    return module->path == VELO_PATH_DEVICE || module->path == velo_peer_path(endpoint->peer) ? endpoint
+                                                                                              : NULL;
+}
+
+static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     mca_btl_base_endpoint_t **peers, opal_bitmap_t *reachable)
+{
+    for (size_t i = 0; i < count; ++i) {
+        peers[i] = add_proc((mca_btl_velo_module_t *) btl, procs[i]);
+        if (NULL != peers[i] && NULL != reachable) {
+            int rc = opal_bitmap_set_bit(reachable, (int) i);
+            if (OPAL_SUCCESS != rc) {
+                return rc;
+            }
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+/* Endpoints live until the component closes: a process may come back, and r2 compares the pointers after
+ * this call. */
+static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                     mca_btl_base_endpoint_t **peers)
+{
+    (void) btl;
+    (void) count;
+    (void) procs;
+    (void) peers;
+    return OPAL_SUCCESS;
+}
+
+/* Lets what is queued leave, for as long as it moves. */
+static void flush(void)
+{
+    const int idle_max = 1 << 20;
+
+    for (int idle = 0; velo_busy(mca_btl_velo_component.engine) && idle < idle_max; ++idle) {
+        if (0 != velo_progress(mca_btl_velo_component.engine)) {
+            idle = 0;
+        }
+    }
+}
+
+static int finalize(mca_btl_base_module_t *btl)
+{
+    (void) btl;
+    if (0 == --mca_btl_velo_component.modules) {
+        mca_btl_velo_component.finalizing = true;
+        flush();
+    }
+    return OPAL_SUCCESS;
+}
+
+static mca_btl_velo_frag_t *get_frag(mca_btl_velo_module_t *module, size_t size)
+{
+    opal_free_list_t *list = size <= module->super.btl_eager_limit ? &mca_btl_velo_component.eager_frags
+                                                                   : &mca_btl_velo_component.max_frags;
+    mca_btl_velo_frag_t *frag = (mca_btl_velo_frag_t *) opal_free_list_get(list);
+
+    if (OPAL_LIKELY(NULL != frag)) {
+        frag->list = list;
+        frag->module = module;
+    }
+    return frag;
+}
+
+static void return_frag(mca_btl_velo_frag_t *frag)
+{
+    opal_free_list_return(frag->list, &frag->base.super);
+}
+
+static size_t longest_message(const mca_btl_velo_module_t *module)
+{
+    return module->path == VELO_PATH_ON_NODE ? mca_btl_velo_component.params.on_node_message_bytes_max
+                                             : mca_btl_velo_component.params.device_message_bytes_max;
+}
+
+static mca_btl_base_descriptor_t *alloc(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                        uint8_t order, size_t size, uint32_t flags)
+{
+    mca_btl_velo_module_t *module = (mca_btl_velo_module_t *) btl;
+    mca_btl_velo_frag_t *frag;
+
+    (void) endpoint;
+    if (OPAL_UNLIKELY(size > longest_message(module))) {
+        return NULL;
+    }
+    frag = get_frag(module, size);
+    if (OPAL_UNLIKELY(NULL == frag)) {
+        return NULL;
+    }
+    frag->segment.seg_len = size;
+    frag->base.des_flags = flags;
+    frag->base.order = order;
+    return &frag->base;
+}
+
+static int free_descriptor(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *descriptor)
+{
+    (void) btl;
+    return_frag((mca_btl_velo_frag_t *) descriptor);
+    return OPAL_SUCCESS;
+}
+
+static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                              opal_convertor_t *convertor, uint8_t order, size_t reserve,
+                                              size_t *size, uint32_t flags)
+{
+    const size_t longest = longest_message((mca_btl_velo_module_t *) btl);
+    mca_btl_base_descriptor_t *descriptor;
+    struct iovec iov;
+    uint32_t iov_count = 1;
+    size_t bytes;
+
+    if (OPAL_UNLIKELY(reserve > longest)) {
+        return NULL;
+    }
+    if (*size > longest - reserve) {
+        *size = longest - reserve;
+    }
+    descriptor = alloc(btl, endpoint, order, reserve + *size, flags);
+    if (OPAL_UNLIKELY(NULL == descriptor)) {
+        return NULL;
+    }
+    bytes = *size;
+    if (0 != bytes) {
+        iov.iov_base = (IOVBASE_TYPE *) ((char *) descriptor->des_segments->seg_addr.pval + reserve);
+        iov.iov_len = bytes;
+        if (OPAL_UNLIKELY(0 > opal_convertor_pack(convertor, &iov, &iov_count, &bytes))) {
+            return_frag((mca_btl_velo_frag_t *) descriptor);
+            return NULL;
+        }
+    }
+    *size = bytes;
+    descriptor->des_segments->seg_len = reserve + bytes;
+    return descriptor;
+}
+
+/* A descriptor has left, or never will: its callback as the flags ask, and its memory. */
+static void completed(mca_btl_velo_frag_t *frag, bool callback, int status)
+{
+    const uint32_t flags = frag->base.des_flags; /* the callback may reuse the descriptor */
+
+    if (callback && NULL != frag->base.des_cbfunc && !mca_btl_velo_component.finalizing) {
+        frag->base.des_cbfunc(&frag->module->super, frag->endpoint, &frag->base, status);
+    }
+    if (flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) {
+        return_frag(frag);
+    }
+}
+
+static int send_descriptor(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                           mca_btl_base_descriptor_t *descriptor, mca_btl_base_tag_t tag)
+{
+    mca_btl_velo_frag_t *frag = (mca_btl_velo_frag_t *) descriptor;
+
+    frag->endpoint = endpoint;
+    frag->module = (mca_btl_velo_module_t *) btl;
+    frag->send.data[0] = frag->segment.seg_addr.pval;
+    frag->send.bytes[0] = (uint32_t) frag->segment.seg_len;
+    frag->send.bytes[1] = 0;
+    if (!velo_send(mca_btl_velo_component.engine, endpoint->peer, &frag->send, tag)) {
+        return OPAL_SUCCESS; /* queued: the callback will come */
+    }
+    completed(frag, 0 != (frag->base.des_flags & MCA_BTL_DES_SEND_ALWAYS_CALLBACK), OPAL_SUCCESS);
+    return 1;
+}
+
+void mca_btl_velo_sent(void *context, velo_send_t *sent, int status)
+{
+    mca_btl_velo_frag_t *frag
+        = (mca_btl_velo_frag_t *) ((char *) sent - offsetof(mca_btl_velo_frag_t, send));
+
+    (void) context;
+    completed(frag, true, mca_btl_velo_status(status));
+}
+
+/* Contiguous or empty payload: the parts go straight into the ring or the packets. */
+static int sendi_contiguous(velo_peer_t *peer, opal_convertor_t *convertor, void *header, size_t header_size,
+                            size_t payload_size, mca_btl_base_tag_t tag)
+{
+    void *payload = NULL;
+
+    if (0 != payload_size) {
+        opal_convertor_get_current_pointer(convertor, &payload);
+    }
+    return velo_send_now(mca_btl_velo_component.engine, peer, tag, header, header_size, payload, payload_size);
+}
+
+static int sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor,
+                 void *header, size_t header_size, size_t payload_size, uint8_t order, uint32_t flags,
+                 mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+{
+    const size_t total = header_size + payload_size;
+
+    if (OPAL_LIKELY(total <= btl->btl_eager_limit)) {
+        if (0 == payload_size || !opal_convertor_need_buffers(convertor)) {
+            if (OPAL_LIKELY(VELO_OK
+                            == sendi_contiguous(endpoint->peer, convertor, header, header_size, payload_size,
+                                                tag))) {
+                return OPAL_SUCCESS;
+            }
+        } else {
+            char *room = velo_reserve(mca_btl_velo_component.engine, endpoint->peer, total);
+            if (NULL != room) {
+                struct iovec iov = {.iov_base = room + header_size, .iov_len = payload_size};
+                uint32_t iov_count = 1;
+                size_t bytes = payload_size;
+                memcpy(room, header, header_size);
+                (void) opal_convertor_pack(convertor, &iov, &iov_count, &bytes);
+                velo_commit(mca_btl_velo_component.engine, endpoint->peer, tag, total);
+                return OPAL_SUCCESS;
+            }
+        }
+    }
+    if (NULL != descriptor) {
+        *descriptor = alloc(btl, endpoint, order, total, flags);
+    }
+    return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
+bool mca_btl_velo_accepts(void *context, uint8_t tag)
+{
+    (void) context;
+    /* ob1 registers its tags at the end of its first add_procs; a message may be earlier than that. */
+    return tag >= MCA_BTL_TAG_MAX || NULL != mca_btl_base_active_message_trigger[tag].cbfunc
+           || mca_btl_velo_component.finalizing;
+}
+
+void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
+                          size_t bytes)
+{
+    mca_btl_velo_module_t *module = path == VELO_PATH_ON_NODE ? &mca_btl_velo_component.on_node
+                                                              : &mca_btl_velo_component.device;
+    mca_btl_base_segment_t segment = {.seg_addr.pval = data, .seg_len = bytes};
+    mca_btl_base_descriptor_t descriptor = {.des_segments = &segment, .des_segment_count = 1};
+    const mca_btl_active_message_callback_t *callback;
+
+    (void) context;
+    (void) peer_context;
+    if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX || mca_btl_velo_component.finalizing)) {
+        return;
+    }
+    callback = &mca_btl_base_active_message_trigger[tag];
+    callback->cbfunc(&module->super, tag, &descriptor, callback->cbdata);
+}
+
+static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t cbfunc)
+{
+    (void) btl;
+    (void) cbfunc;
+    return OPAL_SUCCESS;
+}
+
+void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
+{
+    mca_btl_base_module_t *btl = &module->super;
+    const bool on_node = VELO_PATH_ON_NODE == path;
+
+    memset(module, 0, sizeof *module);
+    module->path = path;
+    btl->btl_component = &mca_btl_velo_component.super;
+    /* Above vader and sm, which have MCA_BTL_EXCLUSIVITY_HIGH: to be asked for velo is to get velo. */
+    btl->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + (on_node ? 2 : 1);
+    /* 2 KiB of message beside ob1's largest header (FC 3: the border between VELO and RMA). */
+    btl->btl_eager_limit = on_node ? 8192 : 2048 + 56;
+    btl->btl_rndv_eager_limit = on_node ? 32768 : btl->btl_eager_limit;
+    btl->btl_max_send_size = on_node ? 32768 : btl->btl_eager_limit;
+    btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
+    btl->btl_rdma_pipeline_frag_size = 1 << 20;
+    /* Never the put pipeline: the receiver fetches (RDRP 3). */
+    btl->btl_min_rdma_pipeline_size = INT64_MAX;
+    btl->btl_flags = MCA_BTL_FLAGS_SEND;
+    btl->btl_latency = on_node ? 1 : 2;
+    /* The on-node module must be worth at least half of the two, or ob1 will not fetch through it alone. */
+    btl->btl_bandwidth = on_node ? 80000 : 40000;
+    btl->btl_add_procs = add_procs;
+    btl->btl_del_procs = del_procs;
+    btl->btl_finalize = finalize;
+    btl->btl_alloc = alloc;
+    btl->btl_free = free_descriptor;
+    btl->btl_prepare_src = prepare_src;
+    btl->btl_send = send_descriptor;
+    btl->btl_sendi = sendi;
+    btl->btl_dump = mca_btl_base_dump;
+    btl->btl_register_error = register_error;
+    mca_btl_velo_rdma_init(btl);
+}

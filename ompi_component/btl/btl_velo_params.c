@@ -1,0 +1,83 @@
+/*
+ * Parameters and counters of the component, from the tables velo/params.def and velo/counters.def.
+ */
+#include "btl_velo.h"
+
+#include <stddef.h>
+
+#include "opal/mca/base/mca_base_pvar.h"
+#include "opal/mca/base/mca_base_var.h"
+
+static mca_base_component_t *version(void)
+{
+    return &mca_btl_velo_component.super.btl_version;
+}
+
+static void register_int(const char *name, const char *text, int level, int *value)
+{
+    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_INT, NULL, 0, 0,
+                                           (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + level - 1),
+                                           MCA_BASE_VAR_SCOPE_READONLY, value);
+}
+
+static void register_text(const char *name, const char *text, int level, const char **value)
+{
+    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
+                                           (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + level - 1),
+                                           MCA_BASE_VAR_SCOPE_READONLY, value);
+}
+
+static void register_size(const char *name, const char *text, size_t *value)
+{
+    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_SIZE_T, NULL, 0, 0,
+                                           OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_READONLY, value);
+}
+
+/* `context` of a performance variable is the counter's offset in velo_counters_t. */
+static int read_counter(const mca_base_pvar_t *pvar, void *value, void *object)
+{
+    velo_counters_t counters = {0};
+    (void) object;
+    if (NULL != mca_btl_velo_component.engine) {
+        velo_counters(mca_btl_velo_component.engine, &counters);
+    }
+    *(unsigned long long *) value =
+        *(const uint64_t *) ((const char *) &counters + (uintptr_t) pvar->ctx);
+    return OPAL_SUCCESS;
+}
+
+static void register_counter(const char *name, const char *text, size_t offset)
+{
+    (void) mca_base_component_pvar_register(
+        version(), name, text, OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_COUNTER,
+        MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+        MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
+        (void *) (uintptr_t) offset);
+}
+
+int mca_btl_velo_register_params(void)
+{
+    velo_params_t *params = &mca_btl_velo_component.params;
+    mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
+
+    velo_params_default(params);
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+    register_int(#name, text, level, &params->name);
+#define VELO_PARAM_TEXT(name, value, level, text) register_text(#name, text, level, &params->name);
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+
+    /* The base's names (eager_limit and so on) belong to the device's module; these to the on-node one. */
+    register_size("shm_eager_limit", "eager_limit of the on-node path (bytes, header included).",
+                  &on_node->btl_eager_limit);
+    register_size("shm_rndv_eager_limit", "rndv_eager_limit of the on-node path (bytes, header included).",
+                  &on_node->btl_rndv_eager_limit);
+    register_size("shm_max_send_size", "max_send_size of the on-node path (bytes).",
+                  &on_node->btl_max_send_size);
+
+#define VELO_COUNTER(name, text) register_counter(#name, text, offsetof(velo_counters_t, name));
+#include "velo/counters.def"
+#undef VELO_COUNTER
+    return OPAL_SUCCESS;
+}

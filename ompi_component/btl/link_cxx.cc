@@ -1,0 +1,1 @@
+// Makes automake link the plugin, whose own files are C, as C++.

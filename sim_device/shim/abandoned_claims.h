@@ -1,0 +1,90 @@
+/// Holes that dead processes leave in rings and mailboxes of others.
+///
+/// A producer claims cells first and publishes them afterwards. If it is killed in between, the reader would
+/// wait at the hole for ever, and with it everybody who sends there. A hole alone does not tell a dead
+/// producer from a slow one, so every process keeps DeviceHeader::claims: odd from before its claim until
+/// after its publication. A reader at a hole notes which live processes are odd. Each of them that has been
+/// seen to move on since is innocent, for what it had claimed by then is published; when none is left
+/// and the hole is still there, its owner is dead, and the reader goes on without it. No send waits, and
+/// none pays more than two stores to a line of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim_device/shim/peer_table.h"
+
+namespace velo::shim {
+
+/// Marks its scope as one that claims and publishes. Thread: the owner's; not nested.
+class OpenClaim {
+  public:
+    explicit OpenClaim(std::atomic<uint64_t>& claims)
+        : claims_(claims), before_(claims.load(std::memory_order_relaxed)) {
+        // The claim that follows is a release operation, so it is never seen without this.
+        claims_.store(before_ + 1, std::memory_order_relaxed);
+    }
+    OpenClaim(const OpenClaim&) = delete;
+    OpenClaim& operator=(const OpenClaim&) = delete;
+    ~OpenClaim() { claims_.store(before_ + 2, std::memory_order_release); }
+
+  private:
+    std::atomic<uint64_t>& claims_;
+    const uint64_t before_;
+};
+
+/// Watches one ring or mailbox of this process. Thread: the owner's.
+class AbandonedClaims {
+  public:
+    /// A process that nobody here knows (its contact is the hole) or was refused is not among the suspects.
+    /// It gets this much time, six orders of magnitude more than it takes to fill a cell.
+    static constexpr uint64_t kGraceNs = 100'000'000;
+
+    /// `position`: the reader's, whose cell was found unpublished; `claimed`: loaded with acquire after
+    /// that. Returns the position before which every unpublished cell is abandoned, if there is one.
+    std::optional<uint64_t> check(uint64_t position, uint64_t claimed, const PeerTable& peers,
+                                  uint64_t now_ns) {
+        if (position >= claimed) {
+            watching_ = false;
+            return std::nullopt;
+        }
+        if (!watching_ || position != position_) {
+            watching_ = true;
+            position_ = position;
+            claimed_ = claimed;
+            since_ns_ = now_ns;
+            suspects_.clear();
+            for (DeviceAddr addr = 0; addr < peers.size(); ++addr) {
+                const uint64_t claims = claims_of(peers[addr]);
+                if (claims % 2 == 1) suspects_.push_back({addr, claims});
+            }
+            return std::nullopt;
+        }
+        std::erase_if(suspects_, [&](const Suspect& suspect) {
+            const Peer& peer = peers[suspect.addr];
+            return peer.dead || claims_of(peer) != suspect.claims;
+        });
+        if (!suspects_.empty() || now_ns - since_ns_ < kGraceNs) return std::nullopt;
+        watching_ = false;
+        return claimed_;
+    }
+
+  private:
+    struct Suspect {
+        DeviceAddr addr;
+        uint64_t claims;
+    };
+    static uint64_t claims_of(const Peer& peer) {
+        return peer.view.header().claims.load(std::memory_order_acquire);
+    }
+
+    bool watching_ = false;
+    uint64_t position_ = 0;
+    uint64_t claimed_ = 0;
+    uint64_t since_ns_ = 0;
+    std::vector<Suspect> suspects_;
+};
+
+}  // namespace velo::shim

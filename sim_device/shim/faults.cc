@@ -1,0 +1,161 @@
+#include "sim_device/shim/faults.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "velo/base/shared_segment.h"
+
+namespace velo::shim {
+namespace {
+
+[[noreturn]] void refuse(const std::string& token, const std::string& why) {
+    throw base::SetupError(
+        "fault setting '" + token + "': " + why +
+        ". Valid settings: seed=N, delay=P:T, stall=P:T, rma_late=P:T, rma_fail=P, "
+        "rma_denied=P, atu_fault=P, port_down=PORT:N, die_after=N, separated by commas; P is a "
+        "probability of 0 to 1, T a time such as 200us, 1ms, 2s.");
+}
+
+template <class T>
+bool parse_all(std::string_view text, T& value) {
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && stopped == end;
+}
+
+uint64_t parse_count(const std::string& token, std::string_view text) {
+    uint64_t value = 0;
+    if (!parse_all(text, value)) refuse(token, "'" + std::string(text) + "' is not a whole number");
+    return value;
+}
+
+double parse_probability(const std::string& token, std::string_view text) {
+    double value = 0;
+    if (!parse_all(text, value) || !(value >= 0 && value <= 1)) {
+        refuse(token, "'" + std::string(text) + "' is not a probability");
+    }
+    return value;
+}
+
+uint64_t parse_time_ns(const std::string& token, std::string_view text) {
+    const size_t unit_at = text.find_first_not_of("0123456789");
+    const std::string_view unit = unit_at == std::string_view::npos ? "" : text.substr(unit_at);
+    const uint64_t ns = unit == "ns"   ? 1
+                        : unit == "us" ? 1'000
+                        : unit == "ms" ? 1'000'000
+                        : unit == "s"  ? 1'000'000'000
+                                       : 0;
+    uint64_t value = 0;
+    if (ns == 0 || !parse_all(text.substr(0, unit_at), value) || value > UINT64_MAX / 2 / ns) {
+        refuse(token, "'" + std::string(text) + "' is not a time");
+    }
+    return value * ns;
+}
+
+/// SplitMix64: any state is as good as another, so a stream may begin at a hash.
+uint64_t next_random(uint64_t& state) {
+    state += 0x9e3779b97f4a7c15;
+    uint64_t z = state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+}  // namespace
+
+std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, uint8_t vpid) {
+    if (text.empty()) return nullptr;
+    auto faults = std::make_unique<Faults>();
+    uint64_t seed = 0;
+    for (size_t at = 0; at <= text.size();) {
+        const size_t end = std::min(text.find(',', at), text.size());
+        faults->set(text.substr(at, end - at), seed);
+        at = end + 1;
+    }
+    for (uint32_t kind = 0; kind < kKinds; ++kind) {
+        uint64_t state = seed;
+        state = next_random(state) ^ (uint64_t{node} << 16 | uint64_t{vpid} << 8 | kind);
+        faults->kinds_[kind].state = next_random(state);
+    }
+    return faults;
+}
+
+void Faults::set(const std::string& token, uint64_t& seed) {
+    const size_t equals = token.find('=');
+    if (equals == std::string::npos) refuse(token, "it is not of the form name=value");
+    const std::string_view name = std::string_view(token).substr(0, equals);
+    const std::string_view value = std::string_view(token).substr(equals + 1);
+    const size_t colon = value.find(':');
+    const auto pair = [&]() -> std::pair<std::string_view, std::string_view> {
+        if (colon == std::string_view::npos) refuse(token, "a second value, after a colon, is missing");
+        return {value.substr(0, colon), value.substr(colon + 1)};
+    };
+    const auto set_kind = [&](Kind kind, std::string_view probability, uint64_t time_ns) {
+        kinds_[kind].threshold = static_cast<uint64_t>(std::ldexp(parse_probability(token, probability), 63));
+        kinds_[kind].time_ns = time_ns;
+    };
+    if (name == "seed") {
+        seed = parse_count(token, value);
+    } else if (name == "delay" || name == "stall" || name == "rma_late") {
+        const auto [probability, time] = pair();
+        set_kind(name == "delay"   ? kDelay
+                 : name == "stall" ? kStall
+                                   : kRmaLate,
+                 probability, parse_time_ns(token, time));
+    } else if (name == "rma_fail") {
+        set_kind(kRmaFail, value, 0);
+    } else if (name == "rma_denied") {
+        set_kind(kRmaDenied, value, 0);
+    } else if (name == "atu_fault") {
+        set_kind(kAtuFault, value, 0);
+    } else if (name == "port_down") {
+        const auto [port, operations] = pair();
+        down_port_ = static_cast<uint32_t>(std::min<uint64_t>(parse_count(token, port), UINT32_MAX - 1));
+        down_after_ = parse_count(token, operations);
+    } else if (name == "die_after") {
+        die_after_ = parse_count(token, value);
+    } else {
+        refuse(token, "there is no setting of this name");
+    }
+}
+
+bool Faults::draw(Kind kind) {
+    KindState& state = kinds_[kind];
+    if (state.threshold == 0) return false;
+    const bool hit = next_random(state.state) >> 1 < state.threshold;
+    injected_ += hit;
+    return hit;
+}
+
+RmaFault Faults::rma(uint32_t port) {
+    RmaFault fault;
+    if (draw(kRmaLate)) fault.late_ns = kinds_[kRmaLate].time_ns;
+    const bool failed = draw(kRmaFail);
+    const bool denied = draw(kRmaDenied);
+    const bool atu_fault = draw(kAtuFault);
+    bool down = false;
+    if (port == down_port_) {
+        down = down_after_ == 0;
+        down_after_ -= !down;
+        injected_ += down;
+    }
+    if (failed || down) {
+        fault.status = Status::kFailed;
+    } else if (denied) {
+        fault.status = Status::kUnsupported;
+    } else if (atu_fault) {
+        fault.status = Status::kAtuFault;
+    }
+    return fault;
+}
+
+bool Faults::dies(uint64_t packets) {
+    if (!dead_ && packets > die_after_) {
+        dead_ = true;
+        ++injected_;
+    }
+    return dead_;
+}
+
+}  // namespace velo::shim

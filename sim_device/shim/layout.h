@@ -1,0 +1,167 @@
+/// What a process's shared segment holds, and where (software EXTOLL device; FC 2).
+///
+/// One segment a process, created by it and mapped by every process that has talked to it. All of it may be
+/// written by peers: whoever reads checks what it read, and nothing here is a pointer.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "velo/base/atu_table.h"
+#include "velo/base/mpsc_ring.h"
+#include "velo/base/shared_segment.h"
+#include "velo/device.h"
+#include "velo/packet.h"
+
+namespace velo::shim {
+
+inline constexpr uint32_t kPortsMax = 8;  ///< EXTOLL's links are six; spec 2 asks for 1 to 8
+/// 64 x 2^26 = 4 GiB, far past what flow control plans; keeps every size computation far from overflow.
+inline constexpr uint32_t kMailboxSlotsMax = 1u << 26;
+inline constexpr uint32_t kAtuEntries = 4096;
+inline constexpr uint32_t kNotificationCells = 512;  ///< of peers' responder and completer notifications
+inline constexpr uint32_t kRequestCells = 64;        ///< a port
+inline constexpr uint32_t kContactCells = 64;
+/// Requests that a process may have at others' request rings. Each has its answer's cell set aside, so an
+/// answer always finds room; as many cells again take the late answers of processes believed dead.
+inline constexpr uint32_t kAnswersMax = 128;
+inline constexpr uint32_t kAnswerCells = 2 * kAnswersMax;
+
+/// State of the process behind a segment; anything but kOpen is the end.
+enum class Life : uint32_t {
+    kOpen = 1,
+    kClosed,
+    kDead,  ///< injected (faults.h): to others it is as if the process had ended
+};
+
+/// A source as packets carry it: VPID << 16 | node, as in EXTOLL.
+[[nodiscard]] constexpr uint32_t source_id(uint16_t node, uint8_t vpid) {
+    return uint32_t{vpid} << 16 | node;
+}
+
+/// What a process is. In a segment it is what its owner said; the owner keeps its own copy elsewhere.
+struct Identity {
+    uint64_t host_name = 0;
+    uint64_t job_token = 0;
+    uint32_t mailbox_slots = 0;
+    uint32_t ports = 1;
+    uint16_t node = 0;
+    uint8_t vpid = 0;
+
+    [[nodiscard]] uint32_t source() const { return source_id(node, vpid); }
+};
+
+/// "velshim" and the version of this layout.
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d01;
+
+/// Owner: the segment's creator. Peers read it once, at attach, but for `life` and `claims`.
+struct DeviceHeader {
+    uint64_t magic;
+    Identity identity;
+    std::atomic<Life> life;
+    /// Odd while the owner stands between claiming cells in someone's ring or mailbox and publishing them
+    /// (abandoned_claims.h). On a line of its own: it changes with every send.
+    alignas(64) std::atomic<uint64_t> claims;
+};
+
+struct MailboxControl {
+    alignas(64) std::atomic<uint64_t> written;  ///< next position to claim; senders
+    alignas(64) std::atomic<uint64_t> read;     ///< next position to read; the owner
+};
+
+/// A process that has just connected to the owner of the ring.
+struct Contact {
+    base::SegmentAddress segment;
+};
+
+/// An RMA operation that its target executes: it needs the target's CPU for atomicity or order.
+struct Request {
+    uint64_t nla;
+    uint64_t operand;
+    uint64_t compare;
+    uint32_t key;
+    uint32_t operation_id;  ///< the requester's; handed back in the answer
+    uint16_t node;          ///< requester
+    uint16_t cookie;
+    uint8_t vpid;  ///< requester
+    uint8_t kind;  ///< RmaKind
+    uint8_t bytes;
+    uint8_t notify;
+};
+
+/// The target's word on a Request.
+struct Answer {
+    uint64_t value;
+    uint32_t operation_id;
+    uint16_t node;  ///< target
+    uint8_t vpid;   ///< target
+    uint8_t status;
+};
+
+using NotificationRing = base::MpscRing<Notification, 32>;
+using AnswerRing = base::MpscRing<Answer, 32>;
+using RequestRing = base::MpscRing<Request, 64>;
+using ContactRing = base::MpscRing<Contact, 64>;
+static_assert(NotificationRing::bytes_for(1) - NotificationRing::bytes_for(0) == 32);
+static_assert(AnswerRing::bytes_for(1) - AnswerRing::bytes_for(0) == 32);
+static_assert(RequestRing::bytes_for(1) - RequestRing::bytes_for(0) == 64);
+static_assert(ContactRing::bytes_for(1) - ContactRing::bytes_for(0) == 64);
+
+/// Offsets, in bytes from the segment's beginning. Equal arguments give equal layouts in every process.
+struct Layout {
+    size_t mailbox_control, contacts, notifications, answers, requests, atu, slots, bytes;
+
+    constexpr Layout(uint32_t mailbox_slots, uint32_t ports) {
+        size_t at = base::SharedSegment::kHeaderBytes;
+        const auto place = [&at](size_t length) {
+            const size_t offset = at;
+            at = base::round_up(at + length, 64);
+            return offset;
+        };
+        place(sizeof(DeviceHeader));
+        mailbox_control = place(sizeof(MailboxControl));
+        contacts = place(ContactRing::bytes_for(kContactCells));
+        notifications = place(NotificationRing::bytes_for(kNotificationCells));
+        answers = place(AnswerRing::bytes_for(kAnswerCells));
+        requests = place(RequestRing::bytes_for(kRequestCells) * ports);
+        atu = place(base::AtuTable::bytes_for(kAtuEntries));
+        // A process without a mailbox keeps one slot that nobody writes: its reader needs no special case.
+        slots = place(kPacketBytes * std::max<size_t>(mailbox_slots, 1));
+        bytes = at;
+    }
+};
+static_assert(RequestRing::bytes_for(kRequestCells) % 64 == 0);
+static_assert(Layout(256, 1).bytes < 192 * 1024, "an idle process costs little");
+
+/// Typed access to a mapped segment whose size was checked against its layout. Does not own it.
+class SegmentView {
+  public:
+    SegmentView() = default;
+    SegmentView(std::byte* memory, const Layout& layout) : memory_(memory), layout_(layout) {}
+
+    [[nodiscard]] DeviceHeader& header() const {
+        return *reinterpret_cast<DeviceHeader*>(memory_ + base::SharedSegment::kHeaderBytes);
+    }
+    [[nodiscard]] MailboxControl* mailbox_control() const {
+        return reinterpret_cast<MailboxControl*>(memory_ + layout_.mailbox_control);
+    }
+    [[nodiscard]] Packet* slots() const { return reinterpret_cast<Packet*>(memory_ + layout_.slots); }
+    [[nodiscard]] ContactRing contacts() const { return {memory_ + layout_.contacts, kContactCells}; }
+    [[nodiscard]] NotificationRing notifications() const {
+        return {memory_ + layout_.notifications, kNotificationCells};
+    }
+    [[nodiscard]] AnswerRing answers() const { return {memory_ + layout_.answers, kAnswerCells}; }
+    [[nodiscard]] RequestRing requests(uint32_t port) const {
+        return {memory_ + layout_.requests + port * RequestRing::bytes_for(kRequestCells), kRequestCells};
+    }
+    [[nodiscard]] std::byte* atu_memory() const { return memory_ + layout_.atu; }
+    [[nodiscard]] base::AtuView atu() const { return {atu_memory(), kAtuEntries}; }
+
+  private:
+    std::byte* memory_ = nullptr;
+    Layout layout_{0, 1};
+};
+
+}  // namespace velo::shim

@@ -1,0 +1,108 @@
+#include "sim_device/shim/life_watch.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "velo/base/shared_segment.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+namespace velo::shim {
+namespace {
+
+/// False for a process that is gone or a zombie.
+bool alive_by_proc(pid_t pid) {
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno != ENOENT && errno != ESRCH;
+    char text[512];
+    const ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return false;
+    text[length] = '\0';
+    // "pid (name) state": the name may hold anything, so the state is what follows the last parenthesis.
+    const char* name_end = std::strrchr(text, ')');
+    if (name_end == nullptr || name_end[1] == '\0') return true;
+    return name_end[2] != 'Z' && name_end[2] != 'X';
+}
+
+}  // namespace
+
+LifeWatch::LifeWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (epoll_ < 0) {
+        throw base::SetupError(std::string("cannot watch peer processes: epoll_create1: ") +
+                               std::strerror(errno) + ". Raise the limit of open files (ulimit -n).");
+    }
+}
+
+LifeWatch::~LifeWatch() {
+    for (Watched& watched : watched_) close_pidfd(watched);
+    close(epoll_);
+}
+
+void LifeWatch::close_pidfd(Watched& watched) {
+    if (watched.pidfd >= 0) close(watched.pidfd);
+    watched.pidfd = -1;
+}
+
+Status LifeWatch::add(pid_t pid, uint32_t id) {
+    auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd < 0 && errno == ESRCH) return Status::kUnsupported;
+    if (pidfd >= 0) {
+        epoll_event event = {};
+        event.events = EPOLLIN;
+        event.data.u32 = id;
+        if (epoll_ctl(epoll_, EPOLL_CTL_ADD, pidfd, &event) != 0) {
+            close(pidfd);
+            pidfd = -1;
+        }
+    }
+    if (pidfd < 0) {
+        if (!alive_by_proc(pid)) return Status::kUnsupported;
+        ++by_proc_;
+    }
+    watched_.push_back({.pid = pid, .pidfd = pidfd, .ended = false});
+    return Status::kOk;
+}
+
+void LifeWatch::remove_last() {
+    if (watched_.back().pidfd < 0 && !watched_.back().ended) --by_proc_;
+    close_pidfd(watched_.back());
+    watched_.pop_back();
+}
+
+void LifeWatch::poll(std::vector<uint32_t>& ended) {
+    const auto end = [&](uint32_t id) {
+        Watched& watched = watched_[id];
+        if (watched.ended) return;
+        watched.ended = true;
+        close_pidfd(watched);
+        ended.push_back(id);
+    };
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) end(events[static_cast<size_t>(i)].data.u32);
+
+    for (size_t tried = 0; by_proc_ != 0 && tried < watched_.size(); ++tried) {
+        const auto id = static_cast<uint32_t>(next_by_proc_++ % watched_.size());
+        if (watched_[id].pidfd >= 0 || watched_[id].ended) continue;
+        if (!alive_by_proc(watched_[id].pid)) {
+            end(id);
+            --by_proc_;
+        }
+        break;
+    }
+}
+
+}  // namespace velo::shim

@@ -1,0 +1,199 @@
+/// The VELO mailbox: a circular buffer of 64-byte slots with many writers and one reader (FC 2).
+///
+/// A packet's position counts from 0 and never wraps; its slot is position % slots and its lap
+/// 1 + position / slots. A slot's status word is written last and carries the low 8 bits of the lap: by it
+/// the reader tells the packet it waits for from what an earlier lap left, so slots need no clearing and one
+/// cache line moves per packet. Under credits a writer never looks at the reader's index.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "sim_device/shim/layout.h"
+#include "velo/base/check.h"
+#include "velo/base/status.h"
+#include "velo/packet.h"
+
+namespace velo::shim {
+
+/// A position with its slot and lap, kept so that going on needs no division.
+class MailboxPlace {
+  public:
+    explicit MailboxPlace(uint32_t slots) : slots_(slots) {}
+
+    /// Goes to any position; cheap when it is at most one lap ahead.
+    void move_to(uint64_t position) {
+        const uint64_t distance = position - position_;
+        if (distance <= slots_) [[likely]] {
+            step(static_cast<uint32_t>(distance));
+            return;
+        }
+        position_ = position;
+        slot_ = static_cast<uint32_t>(position % slots_);
+        lap_ = static_cast<uint8_t>(1 + position / slots_);
+    }
+    /// Goes on by `count` <= slots.
+    void step(uint32_t count = 1) {
+        position_ += count;
+        slot_ += count;
+        if (slot_ >= slots_) {
+            slot_ -= slots_;
+            ++lap_;
+        }
+    }
+    [[nodiscard]] uint64_t position() const { return position_; }
+    [[nodiscard]] uint32_t slot() const { return slot_; }
+    [[nodiscard]] uint8_t lap() const { return lap_; }
+    [[nodiscard]] uint32_t slots() const { return slots_; }
+
+  private:
+    uint64_t position_ = 0;
+    uint32_t slots_;
+    uint32_t slot_ = 0;
+    uint8_t lap_ = 1;
+};
+
+/// A sender's handle of one receiver's mailbox. Thread: the sender's.
+class MailboxWriter {
+  public:
+    MailboxWriter(MailboxControl* control, Packet* packets, uint32_t slots)
+        : control_(control), packets_(packets), place_(slots) {}
+
+    [[nodiscard]] uint32_t slots() const { return place_.slots(); }
+
+    /// Writes `packets` packets from `source` (layout.h), 1 <= packets <= slots. Room is the caller's
+    /// promise. `fill(i, payload)` writes packet i's payload into its slot and returns its status.
+    template <class Fill>
+    void write(uint32_t packets, uint32_t source, Fill&& fill) {
+        // Release: whoever sees the claim also sees that the claimer's DeviceHeader::claims is odd.
+        publish(control_->written.fetch_add(packets, std::memory_order_acq_rel), packets, source, fill);
+    }
+
+    /// The same, after looking for room. kAgain: there is none, and `fill` was not called.
+    template <class Fill>
+    Status write_guarded(uint32_t packets, uint32_t source, Fill&& fill) {
+        uint64_t position = control_->written.load(std::memory_order_relaxed);
+        for (;;) {
+            if (position + packets - read_seen_ > slots()) {
+                // Pairs with MailboxReader::advance(): what is freed has been read.
+                read_seen_ = control_->read.load(std::memory_order_acquire);
+                if (position + packets - read_seen_ > slots()) {
+                    // The reader may be past a position that was loaded a while ago.
+                    const uint64_t now = control_->written.load(std::memory_order_relaxed);
+                    if (now == position) return Status::kAgain;
+                    position = now;
+                    continue;
+                }
+            }
+            if (control_->written.compare_exchange_weak(
+                    position, position + packets, std::memory_order_acq_rel, std::memory_order_relaxed)) {
+                break;
+            }
+        }
+        publish(position, packets, source, fill);
+        return Status::kOk;
+    }
+
+  private:
+    template <class Fill>
+    void publish(uint64_t position, uint32_t packets, uint32_t source, Fill&& fill) {
+        place_.move_to(position);
+        for (uint32_t i = 0; i < packets; ++i) {
+            Packet& packet = packets_[place_.slot()];
+            PacketStatus status = fill(i, packet.payload);
+            status.node = static_cast<uint16_t>(source);
+            status.vpid = static_cast<uint8_t>(source >> 16);
+            status.lap = place_.lap();
+            // Pairs with the acquire of MailboxReader::peek().
+            std::atomic_ref(packet.status).store(status.pack(), std::memory_order_release);
+            place_.step();
+        }
+    }
+
+    MailboxControl* control_;
+    Packet* packets_;
+    MailboxPlace place_;
+    uint64_t read_seen_ = 0;
+};
+
+/// The owner's handle of its mailbox. Thread: the owner's.
+class MailboxReader {
+  public:
+    MailboxReader(MailboxControl* control, Packet* packets, uint32_t slots)
+        : control_(control), packets_(packets), place_(slots) {}
+
+    /// The oldest unread packet, or nullptr. Its status word as it was found is in shown_status().
+    const Packet* peek() {
+        for (;;) {
+            Packet& packet = packets_[place_.slot()];
+            const uint64_t word = std::atomic_ref(packet.status).load(std::memory_order_acquire);
+            // How many laps the slot is ahead of the one waited for. The lap before leaves 255; a slot that
+            // was never written holds 0 while 1 is waited for, and by the time 0 is waited for again every
+            // slot has been written 255 times.
+            const auto ahead = static_cast<uint8_t>(PacketStatus::unpack(word).lap - place_.lap());
+            if (ahead == 0) [[likely]] {
+                shown_status_ = word;
+                return &packet;
+            }
+            if (ahead < 128 && skip_overwritten()) continue;
+            if (place_.position() >= abandoned_before_) return nullptr;
+            step();
+        }
+    }
+
+    [[nodiscard]] uint64_t shown_status() const { return shown_status_; }
+
+    /// Frees the slot that peek() showed.
+    void advance() {
+        Packet& packet = packets_[place_.slot()];
+        if (std::atomic_ref(packet.status).load(std::memory_order_relaxed) != shown_status_) [[unlikely]] {
+            ++overflows_;  // overwritten under the reader's eyes
+        }
+        step();
+    }
+
+    /// Slots that were overwritten before they were read.
+    [[nodiscard]] uint64_t overflows() const { return overflows_; }
+
+    /// Whether peek() would show a packet that lies at position().
+    [[nodiscard]] bool readable() const {
+        const uint64_t word = std::atomic_ref(packets_[place_.slot()].status).load(std::memory_order_acquire);
+        return PacketStatus::unpack(word).lap == place_.lap();
+    }
+    [[nodiscard]] uint64_t position() const { return place_.position(); }
+    /// Position up to which senders have claimed slots.
+    [[nodiscard]] uint64_t claimed() const { return control_->written.load(std::memory_order_acquire); }
+    /// Slots before `position` that are still empty will not be filled; peek() passes over them.
+    void abandon_before(uint64_t position) {
+        abandoned_before_ = std::min(position, place_.position() + place_.slots());  // it may be garbage
+    }
+
+  private:
+    void step() {
+        place_.step();
+        control_->read.store(place_.position(), std::memory_order_release);
+    }
+
+    /// Goes on at the oldest packet that still stands. False when nothing can have been overwritten, so that
+    /// the lap is somebody's garbage, and the slot's rightful packet is still to come.
+    bool skip_overwritten() {
+        const uint64_t oldest = claimed() - place_.slots();
+        const auto lost = static_cast<int64_t>(oldest - place_.position());
+        if (lost <= 0) return false;
+        overflows_ += static_cast<uint64_t>(lost);
+        place_.move_to(oldest);
+        control_->read.store(oldest, std::memory_order_release);
+        return true;
+    }
+
+    MailboxControl* control_;
+    Packet* packets_;
+    MailboxPlace place_;
+    uint64_t shown_status_ = 0;
+    uint64_t abandoned_before_ = 0;
+    uint64_t overflows_ = 0;
+};
+
+}  // namespace velo::shim

@@ -1,0 +1,306 @@
+#include "sim_device/shim/rma_unit.h"
+
+#include <algorithm>
+
+#include "sim_device/shim/abandoned_claims.h"
+#include "sim_device/shim/copy.h"
+
+namespace velo::shim {
+namespace {
+
+bool moves_block(RmaKind kind) {
+    return kind == RmaKind::kPut || kind == RmaKind::kGet;
+}
+
+bool is_atomic(RmaKind kind) {
+    return kind == RmaKind::kFetchAdd || kind == RmaKind::kCompareSwap || kind == RmaKind::kLock;
+}
+
+}  // namespace
+
+RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faults)
+    : peers_(peers),
+      faults_(faults),
+      answers_(own.answers()),
+      notifications_(own.notifications()),
+      operations_(size_t{ports} * kPortOperationsMax),
+      ports_(ports) {
+    static_assert(kPortsMax * kPortOperationsMax <= UINT16_MAX + 1, "an operation's id holds its index");
+    for (Operation& operation : operations_) free_.push_back(&operation);
+}
+
+bool RmaUnit::acceptable(const RmaOperation& operation) const {
+    if (operation.port >= ports_.size() || operation.peer >= peers_.size()) return false;
+    if (operation.kind > RmaKind::kNotification) return false;
+    if (operation.notify > (kNotifyRequester | kNotifyResponder | kNotifyCompleter)) return false;
+    if (moves_block(operation.kind)) {
+        return operation.bytes != 0 && operation.bytes <= kBytesMax && operation.local != nullptr;
+    }
+    if (operation.kind == RmaKind::kNotification) return true;
+    if (operation.kind == RmaKind::kImmediatePut) return operation.bytes >= 1 && operation.bytes <= 8;
+    if (operation.bytes != sizeof(uint64_t)) return false;
+    // Alignment is the address's, which only the target's table knows; what the table does not hold is an
+    // ATU fault, later, and not a bad parameter.
+    uint64_t address = 0;
+    const Status status = peers_[operation.peer].view.atu().translate(operation.nla, operation.bytes,
+                                                                      operation.key, kAccessAtomic, address);
+    return status != Status::kOk || address % alignof(uint64_t) == 0;
+}
+
+RmaUnit::Flow& RmaUnit::flow_of(const RmaOperation& operation) {
+    if (operation.peer >= flows_.size()) flows_.resize(peers_.size());
+    std::unique_ptr<Flow[]>& flows = flows_[operation.peer];
+    if (!flows) {
+        flows = std::make_unique<Flow[]>(ports_.size());
+        for (size_t port = 0; port < ports_.size(); ++port) flows[port].peer = operation.peer;
+    }
+    return flows[operation.port];
+}
+
+Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
+    if (!acceptable(what)) return Status::kBadParam;
+    Port& port = ports_[what.port];
+    if (port.outstanding == kPortOperationsMax) return Status::kAgain;
+    Operation& operation = *free_.pop_front();
+    operation.what = what;
+    operation.not_before_ns = 0;
+    operation.value = 0;
+    operation.moved = 0;
+    operation.stage = Stage::kQueued;
+    operation.status = Status::kOk;
+    if (faults_ != nullptr) [[unlikely]] {
+        const RmaFault fault = faults_->rma(what.port);
+        operation.status = faults_->dead() ? Status::kPeerDead : fault.status;
+        if (fault.late_ns != 0) operation.not_before_ns = now_ns + fault.late_ns;
+    }
+    ++port.outstanding;
+    ++counters_.rma_posted;
+    Flow& flow = flow_of(what);
+    if (flow.operations.empty()) {
+        port.active.push_back(&flow);
+        ++port.active_count;
+    }
+    flow.operations.push_back(&operation);
+    return Status::kOk;
+}
+
+uint32_t RmaUnit::progress(uint64_t now_ns) {
+    uint32_t events = take_answers();
+    uint32_t bytes_left = kBytesPerProgress;
+    uint32_t steps = 0;
+    bool moved = true;
+    while (moved && bytes_left != 0 && steps < kOperationsPerProgress) {
+        moved = false;
+        for (size_t i = 0; i < ports_.size() && bytes_left != 0; ++i) {
+            Port& port = ports_[next_port_];
+            next_port_ = next_port_ + 1 == ports_.size() ? 0 : next_port_ + 1;
+            if (port.active_count != 0 && advance_port(port, now_ns, bytes_left)) {
+                moved = true;
+                ++steps;
+            }
+        }
+    }
+    return events + steps;
+}
+
+/// Takes one step for the first flow that can take one. False when all are blocked.
+bool RmaUnit::advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left) {
+    for (uint32_t tries = port.active_count; tries != 0; --tries) {
+        Flow* flow = port.active.pop_front();
+        Operation* operation = flow->operations.front();
+        const Step step = advance(*operation, now_ns, bytes_left);
+        if (step == Step::kLeft && flow->operations.empty()) {
+            --port.active_count;
+        } else {
+            port.active.push_back(flow);
+        }
+        if (step != Step::kBlocked) return true;
+    }
+    return false;
+}
+
+/// Takes the head of a flow further; pops it before it can be released.
+RmaUnit::Step RmaUnit::advance(Operation& operation, uint64_t now_ns, uint32_t& bytes_left) {
+    Peer& peer = peers_[operation.what.peer];
+    if (now_ns < operation.not_before_ns && !peer.dead) return Step::kBlocked;
+    if (peer.dead && operation.status == Status::kOk) operation.status = Status::kPeerDead;
+    if (operation.status != Status::kOk) {
+        flow_of(operation.what).operations.pop_front();
+        end(operation, operation.status, 0);
+        return Step::kLeft;
+    }
+    if (!moves_block(operation.what.kind)) return request(operation, peer);
+    if (operation.stage == Stage::kQueued) return copy(operation, peer, bytes_left);
+    return notify_peer(operation, peer);
+}
+
+RmaUnit::Step RmaUnit::copy(Operation& operation, Peer& peer, uint32_t& bytes_left) {
+    const RmaOperation& what = operation.what;
+    const bool get = what.kind == RmaKind::kGet;
+    const base::AtuView atu = peer.view.atu();
+    const uint32_t piece = std::min(what.bytes - operation.moved, bytes_left);
+    uint64_t address = 0;
+    Status status = atu.translate(what.nla, what.bytes, what.key, get ? kAccessRead : kAccessWrite, address);
+    if (status == Status::kOk) {
+        address += operation.moved;
+        std::byte* local = what.local + operation.moved;
+        const int32_t pid = peer.segment.address().pid;
+        status = get ? copy_from(pid, local, address, piece) : copy_to(pid, local, address, piece);
+    }
+    // What was revoked meanwhile may have been anything when it was moved.
+    if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;
+    bytes_left -= piece;
+    if (status != Status::kOk) {
+        flow_of(what).operations.pop_front();
+        end(operation, status, 0);
+        return Step::kLeft;
+    }
+    operation.moved += piece;
+    if (operation.moved != what.bytes) return Step::kMoved;
+    counters_.rma_bytes += what.bytes;
+    operation.stage = Stage::kNotifyingPeer;
+    const Step step = notify_peer(operation, peer);
+    return step == Step::kBlocked ? Step::kMoved : step;
+}
+
+/// All data has moved; the operation ends once the other side's notification is placed.
+RmaUnit::Step RmaUnit::notify_peer(Operation& operation, Peer& peer) {
+    const RmaOperation& what = operation.what;
+    const Notify side = what.kind == RmaKind::kGet ? kNotifyResponder : kNotifyCompleter;
+    if ((what.notify & side) != 0) {
+        const Identity& own = peers_.identity();
+        const Notification notification = {.value = what.bytes,
+                                           .cookie = what.cookie,
+                                           .node = own.node,
+                                           .vpid = own.vpid,
+                                           .kind = side,
+                                           .operation = what.kind,
+                                           .status = Status::kOk};
+        const OpenClaim claim(peers_.claims());
+        if (peer.view.notifications().push(notification) != Status::kOk) return Step::kBlocked;
+    }
+    flow_of(what).operations.pop_front();
+    end(operation, Status::kOk, what.bytes);
+    return Step::kLeft;
+}
+
+RmaUnit::Step RmaUnit::request(Operation& operation, Peer& peer) {
+    // The answer's cell is set aside before the target can answer.
+    if (awaiting_ == kAnswersMax) return Step::kBlocked;
+    const RmaOperation& what = operation.what;
+    const Identity& own = peers_.identity();
+    const auto index = static_cast<uint32_t>(&operation - operations_.data());
+    const Request request = {.nla = what.nla,
+                             .operand = what.operand,
+                             .compare = what.compare,
+                             .key = what.key,
+                             .operation_id = uint32_t{operation.generation} << 16 | index,
+                             .node = own.node,
+                             .cookie = what.cookie,
+                             .vpid = own.vpid,
+                             .kind = static_cast<uint8_t>(what.kind),
+                             .bytes = static_cast<uint8_t>(what.bytes),
+                             .notify = what.notify};
+    {
+        const OpenClaim claim(peers_.claims());
+        // A target with fewer ports serves ours with those it has.
+        if (peer.view.requests(what.port % peer.ports).push(request) != Status::kOk) return Step::kBlocked;
+    }
+    flow_of(what).operations.pop_front();
+    operation.stage = Stage::kAwaitingAnswer;
+    ++awaiting_;
+    return Step::kLeft;
+}
+
+uint32_t RmaUnit::take_answers() {
+    uint32_t taken = 0;
+    Answer answer;
+    // As many as there are cells, so that a peer that keeps writing cannot hold us.
+    while (taken < kAnswerCells && answers_.pop(answer)) {
+        ++taken;
+        const uint32_t index = answer.operation_id & UINT16_MAX;
+        Operation* operation = index < operations_.size() ? &operations_[index] : nullptr;
+        if (operation == nullptr || operation->stage != Stage::kAwaitingAnswer ||
+            operation->generation != answer.operation_id >> 16 ||
+            peers_[operation->what.peer].source != source_id(answer.node, answer.vpid) ||
+            answer.status > static_cast<uint8_t>(Status::kProtocol)) {
+            ++malformed_;
+            continue;
+        }
+        if (operation->what.kind == RmaKind::kImmediatePut && answer.status == 0) {
+            counters_.rma_bytes += operation->what.bytes;
+        }
+        end(*operation, static_cast<Status>(answer.status), answer.value);
+    }
+    return taken;
+}
+
+void RmaUnit::peer_died(DeviceAddr peer) {
+    for (Operation& operation : operations_) {
+        if (operation.stage != Stage::kAwaitingAnswer || operation.what.peer != peer) continue;
+        end(operation, Status::kPeerDead, 0);
+    }
+}
+
+void RmaUnit::end(Operation& operation, Status status, uint64_t value) {
+    if (operation.stage == Stage::kAwaitingAnswer) --awaiting_;
+    ++(status == Status::kOk ? counters_.rma_completed : counters_.rma_failed);
+    if (status == Status::kAtuFault) ++counters_.atu_faults;
+    operation.stage = Stage::kDone;
+    operation.status = status;
+    operation.value = value;
+    if ((operation.what.notify & kNotifyRequester) != 0) {
+        done_.push_back(&operation);
+    } else {
+        release(operation);
+    }
+}
+
+void RmaUnit::release(Operation& operation) {
+    --ports_[operation.what.port].outstanding;
+    operation.stage = Stage::kFree;
+    ++operation.generation;
+    free_.push_back(&operation);
+}
+
+bool RmaUnit::poll_notification(Notification& notification) {
+    // Turn about, so that neither a flood from peers nor one of our own starves the other.
+    own_notifications_next_ = !own_notifications_next_;
+    for (int kinds = 0; kinds < 2; ++kinds, own_notifications_next_ = !own_notifications_next_) {
+        if (own_notifications_next_) {
+            Operation* operation = done_.pop_front();
+            if (operation == nullptr) continue;
+            const DevicePeer& peer = peers_[operation->what.peer].facts;
+            notification = {.value = operation->value,
+                            .cookie = operation->what.cookie,
+                            .node = peer.node,
+                            .vpid = peer.vpid,
+                            .kind = kNotifyRequester,
+                            .operation = operation->what.kind,
+                            .status = operation->status};
+            release(*operation);
+            return true;
+        }
+        for (uint32_t dropped = 0; dropped < kNotificationCells && notifications_.pop(notification);
+             ++dropped) {
+            const bool known = peers_.find_source(source_id(notification.node, notification.vpid)) != kNoAddr;
+            if (known && notification.status == Status::kOk &&
+                notification.operation <= RmaKind::kNotification && !is_atomic(notification.operation) &&
+                (notification.kind == kNotifyResponder || notification.kind == kNotifyCompleter)) {
+                return true;
+            }
+            ++malformed_;
+        }
+    }
+    return false;
+}
+
+void RmaUnit::add_counters(DeviceCounters& out) const {
+    out.rma_posted = counters_.rma_posted;
+    out.rma_completed = counters_.rma_completed;
+    out.rma_bytes = counters_.rma_bytes;
+    out.rma_failed = counters_.rma_failed;
+    out.atu_faults = counters_.atu_faults;
+}
+
+}  // namespace velo::shim

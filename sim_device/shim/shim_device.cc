@@ -1,0 +1,232 @@
+#include "sim_device/shim/shim_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace velo::shim {
+namespace {
+
+std::string name_of(const DeviceConfig& config) {
+    return "the device of node " + std::to_string(config.node) + ", VPID " + std::to_string(config.vpid);
+}
+
+Identity identity_of(const DeviceConfig& config) {
+    return {.host_name = config.host_name,
+            .job_token = config.job_token,
+            .mailbox_slots = config.mailbox_slots,
+            .ports = config.ports,
+            .node = config.node,
+            .vpid = config.vpid};
+}
+
+base::SharedSegment create_segment(const DeviceConfig& config) {
+    if (config.ports == 0 || config.ports > kPortsMax) {
+        throw base::SetupError(name_of(config) + " has 1 to " + std::to_string(kPortsMax) + " ports, not " +
+                               std::to_string(config.ports) + ".");
+    }
+    if (config.mailbox_slots > kMailboxSlotsMax) {
+        throw base::SetupError(name_of(config) + " has at most " + std::to_string(kMailboxSlotsMax) +
+                               " mailbox slots, not " + std::to_string(config.mailbox_slots) + ".");
+    }
+    base::SharedSegment segment =
+        base::SharedSegment::create("velo-device", Layout(config.mailbox_slots, config.ports).bytes);
+    DeviceHeader& header =
+        *reinterpret_cast<DeviceHeader*>(segment.bytes().data() + base::SharedSegment::kHeaderBytes);
+    header.identity = identity_of(config);
+    header.magic = kShimMagic;
+    header.life.store(Life::kOpen, std::memory_order_release);
+    return segment;
+}
+
+}  // namespace
+
+ShimDevice::ShimDevice(const DeviceConfig& config)
+    : faults_(Faults::parse(config.faults, config.node, config.vpid)),
+      segment_(create_segment(config)),
+      own_(segment_.bytes().data(), Layout(config.mailbox_slots, config.ports)),
+      source_(source_id(config.node, config.vpid)),
+      mailbox_(own_.mailbox_control(), own_.slots(), std::max(config.mailbox_slots, 1u)),
+      peers_(segment_.address(), own_, identity_of(config)),
+      atu_memory_(base::AtuTable::bytes_for(kAtuEntries)),
+      atu_(atu_memory_.data(), kAtuEntries),
+      rma_(peers_, own_, config.ports, faults_.get()),
+      server_(peers_, own_, config.ports, atu_.view()),
+      owner_pid_(getpid()) {}
+
+ShimDevice::~ShimDevice() {
+    // In a child of fork() the segments are not mapped.
+    if (getpid() != owner_pid_) return;
+    release_delayed(UINT64_MAX);
+    Life open = Life::kOpen;
+    own_.header().life.compare_exchange_strong(open, Life::kClosed, std::memory_order_release,
+                                               std::memory_order_relaxed);
+}
+
+/// The shown packet is of another source than the one before. Returns the next packet of a known source.
+const Packet* ShimDevice::find_source(const Packet* packet) {
+    // At most a mailbox of them, so that a flood from strangers does not hold us.
+    for (uint32_t dropped = 0; packet != nullptr && dropped < kMailboxSlotsMax; ++dropped) {
+        const auto source = static_cast<uint32_t>(mailbox_.shown_status() & kSourceMask);
+        const DeviceAddr from = source == last_source_ ? last_from_ : peers_.find_source(source);
+        if (from != kNoAddr) {
+            last_source_ = source;
+            last_from_ = from;
+            return packet;
+        }
+        ++counters_.packets_unknown_source;
+        mailbox_.advance();
+        packet = mailbox_.peek();
+    }
+    return nullptr;
+}
+
+Status ShimDevice::register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
+    const auto first = reinterpret_cast<uint64_t>(base);
+    if (base == nullptr || bytes == 0 || first + bytes < first) return Status::kBadParam;
+    if (access == 0 || (access & ~uint32_t{kAccessAny}) != 0) return Status::kBadParam;
+    if (const Status status = atu_.add(base, bytes, access, out); status != Status::kOk) return status;
+    // Peers read the segment's table; requests are checked against ours, which they cannot write.
+    base::AtuEntry& entry =
+        reinterpret_cast<base::AtuEntry*>(own_.atu_memory())[out.nla >> base::kNlaOffsetBits];
+    entry.base.store(first, std::memory_order_relaxed);
+    entry.bytes.store(bytes, std::memory_order_relaxed);
+    entry.access.store(access, std::memory_order_relaxed);
+    entry.key.store(out.key, std::memory_order_release);  // pairs with AtuView::translate()
+    return Status::kOk;
+}
+
+Status ShimDevice::deregister(const Registration& registration) {
+    if (const Status status = atu_.remove(registration); status != Status::kOk) return status;
+    base::AtuEntry& entry =
+        reinterpret_cast<base::AtuEntry*>(own_.atu_memory())[registration.nla >> base::kNlaOffsetBits];
+    entry.key.store(registration.key + 1, std::memory_order_seq_cst);
+    return Status::kOk;
+}
+
+uint32_t ShimDevice::progress(uint64_t now_ns) {
+    now_ns_ = now_ns;
+    if (dead()) [[unlikely]]
+        return rma_.progress(now_ns);
+    if (now_ns >= next_life_check_ns_) [[unlikely]] {
+        next_life_check_ns_ = now_ns + kLifeCheckNs;
+        check_life();
+        check_claims();
+    }
+    uint32_t events = peers_.take_contacts(kContactsPerProgress);
+    if (faults_) [[unlikely]]
+        events += release_delayed(now_ns);
+    events += server_.progress();
+    return events + rma_.progress(now_ns);
+}
+
+void ShimDevice::check_life() {
+    std::vector<DeviceAddr> died;
+    peers_.check_life(died);
+    for (const DeviceAddr peer : died) {
+        rma_.peer_died(peer);
+        delayed_.drop(peer);
+    }
+    if (mailbox_.overflows() != overflows_reported_) report_overflow();
+}
+
+void ShimDevice::report_overflow() {
+    if (overflows_reported_ == 0) {
+        const Identity& own = peers_.identity();
+        std::fprintf(
+            stderr,
+            "velo: internal error: %llu packets for node %u, VPID %u were overwritten in its mailbox of "
+            "%u slots before they were read: a sender used credits that it did not have. Messages are "
+            "lost; the job's results cannot be relied on.\n",
+            static_cast<unsigned long long>(mailbox_.overflows()), own.node, own.vpid, own.mailbox_slots);
+    }
+    overflows_reported_ = mailbox_.overflows();
+}
+
+template <class Ring>
+void ShimDevice::check_claims(Ring& ring, AbandonedClaims& claims) {
+    if (ring.readable()) return;
+    if (const auto before = claims.check(ring.position(), ring.claimed(), peers_, now_ns_)) {
+        ring.abandon_before(*before);
+        ++abandoned_claims_;
+    }
+}
+
+void ShimDevice::check_claims() {
+    check_claims(mailbox_, mailbox_claims_);
+    check_claims(peers_.contact_ring(), contact_claims_);
+    check_claims(rma_.notification_ring(), notification_claims_);
+    check_claims(rma_.answer_ring(), answer_claims_);
+    const uint32_t ports = peers_.identity().ports;
+    for (uint32_t port = 0; port < ports; ++port)
+        check_claims(server_.request_ring(port), request_claims_[port]);
+}
+
+Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission admission, bool& now) {
+    if (faults_->dies(counters_.packets_sent + packets)) {
+        own_.header().life.store(Life::kDead, std::memory_order_release);
+        return Status::kPeerDead;
+    }
+    const uint32_t waiting = delayed_.waiting(to);
+    // What waits here will take room there. Credits have seen to it; a guarded sender has to be held back.
+    if (admission == Admission::kGuarded && waiting != 0 &&
+        waiting + packets > peers_[to].facts.mailbox_slots) {
+        ++counters_.backpressure;
+        return Status::kAgain;
+    }
+    delay_ns_ = faults_->packet_delay_ns();
+    now = delay_ns_ == 0 && waiting == 0;
+    return Status::kOk;
+}
+
+uint32_t ShimDevice::release_delayed(uint64_t now_ns) {
+    return delayed_.release(now_ns, [this](DeviceAddr to, const DelayLine::Message& message) {
+        const auto fill = [&message](uint32_t i, std::byte* payload) {
+            std::memcpy(payload, message.packets[i].payload, kPayloadBytes);
+            return PacketStatus::unpack(message.packets[i].status);
+        };
+        return transmit(peers_[to], static_cast<uint32_t>(message.packets.size()), message.admission, fill);
+    });
+}
+
+/// Draws once for each packet that is about to be shown.
+bool ShimDevice::stalled() {
+    if (faults_->dead()) return true;
+    if (mailbox_.position() != stall_drawn_position_) {
+        stall_drawn_position_ = mailbox_.position();
+        if (const uint64_t stall_ns = faults_->mailbox_stall_ns(); stall_ns != 0) {
+            stalled_until_ns_ = now_ns_ + stall_ns;
+        }
+    }
+    return now_ns_ < stalled_until_ns_;
+}
+
+DeviceLimits ShimDevice::limits() const {
+    return {.ports = peers_.identity().ports,
+            .mailbox_slots = peers_.identity().mailbox_slots,
+            .rma_bytes_max = RmaUnit::kBytesMax,
+            .rma_outstanding_max = peers_.identity().ports * RmaUnit::kPortOperationsMax,
+            .registrations_max = kAtuEntries};
+}
+
+DeviceCounters ShimDevice::counters() const {
+    DeviceCounters counters = counters_;
+    rma_.add_counters(counters);
+    counters.packets_unknown_source += server_.unknown_source();
+    counters.mailbox_overflows = mailbox_.overflows();
+    counters.registrations = atu_.registrations();
+    counters.faults_injected = faults_ ? faults_->injected() : 0;
+    return counters;
+}
+
+ShimCounters ShimDevice::shim_counters() const {
+    return {.contacts_accepted = peers_.contact_counters().accepted,
+            .contacts_refused = peers_.contact_counters().refused,
+            .malformed = rma_.malformed() + server_.malformed(),
+            .abandoned_claims = abandoned_claims_};
+}
+
+}  // namespace velo::shim

@@ -1,0 +1,192 @@
+/// The software EXTOLL device for many processes of one host (FC 2; velo/device.h is its contract).
+///
+/// It needs no hardware, daemon or privilege: each process creates one shared segment (layout.h), and
+/// whoever talks to it maps that segment. VELO packets are stored straight into the receiver's mailbox; puts
+/// and gets copy between the two processes' memories; atomics are served by their target's progress().
+/// What the hardware would do by itself happens in progress(), so a process that does not call it neither
+/// moves its own operations nor serves requests; packets and others' puts and gets reach it all the same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim_device/shim/abandoned_claims.h"
+#include "sim_device/shim/faults.h"
+#include "sim_device/shim/peer_table.h"
+#include "sim_device/shim/request_server.h"
+#include "sim_device/shim/rma_unit.h"
+#include "velo/device.h"
+
+namespace velo::shim {
+
+/// Events that DeviceCounters has no field for.
+struct ShimCounters {
+    uint64_t contacts_accepted = 0;
+    uint64_t contacts_refused = 0;
+    uint64_t malformed = 0;         ///< requests, answers and notifications that made no sense; dropped
+    uint64_t abandoned_claims = 0;  ///< times that a ring went on without what a dead process had claimed
+};
+
+/// Thread: one at a time. Not to be used by a child of fork(), which shares none of its memory.
+class ShimDevice {
+  public:
+    /// Throws base::SetupError.
+    explicit ShimDevice(const DeviceConfig& config);
+    ShimDevice(const ShimDevice&) = delete;
+    ShimDevice& operator=(const ShimDevice&) = delete;
+    /// To peers a device that was closed is a process that ended.
+    ~ShimDevice();
+
+    size_t address(std::span<std::byte> out) const { return peers_.address(out); }
+    /// Attaches to a process and announces this one to it. A process of another job, on another host, of
+    /// another user or in another PID namespace is kUnsupported, as is one whose node and VPID are those of
+    /// a living peer.
+    Status connect(std::span<const std::byte> address, DeviceAddr& peer) {
+        return peers_.connect(address, peer);
+    }
+    [[nodiscard]] DevicePeer peer(DeviceAddr peer) const { return checked(peer).facts; }
+    /// As of the last look, which progress() takes every kLifeCheckNs.
+    [[nodiscard]] bool alive(DeviceAddr peer) const { return !checked(peer).dead && !dead(); }
+
+    /// Besides what the contract says: kUnsupported when the peer has no mailbox, kBadParam when `packets` is
+    /// none or more than its mailbox holds.
+    template <class Fill>
+    Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
+        Peer& peer = checked(to);
+        if (peer.dead) [[unlikely]]
+            return Status::kPeerDead;
+        if (packets - 1 >= peer.facts.mailbox_slots) [[unlikely]] {
+            return peer.facts.mailbox_slots == 0 ? Status::kUnsupported : Status::kBadParam;
+        }
+        if (faults_) [[unlikely]] {
+            bool now = true;
+            const Status status = admit_under_faults(to, packets, admission, now);
+            if (status != Status::kOk) return status;
+            if (!now) {
+                delay(to, packets, admission, fill);
+                counters_.packets_sent += packets;
+                return Status::kOk;
+            }
+        }
+        const Status status = transmit(peer, packets, admission, fill);
+        if (status == Status::kOk) counters_.packets_sent += packets;
+        return status;
+    }
+
+    const Packet* peek(DeviceAddr& from) {
+        const Packet* packet = mailbox_.peek();
+        if (packet == nullptr) return nullptr;
+        const auto source = static_cast<uint32_t>(mailbox_.shown_status() & kSourceMask);
+        if (source != last_source_) [[unlikely]] {
+            packet = find_source(packet);
+            if (packet == nullptr) return nullptr;
+        }
+        if (faults_ && stalled()) [[unlikely]]
+            return nullptr;
+        from = last_from_;
+        return packet;
+    }
+
+    void advance() {
+        mailbox_.advance();
+        ++counters_.packets_received;
+    }
+
+    /// kBadParam: an empty or wrapping range, or rights that are none or unknown.
+    Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out);
+    Status deregister(const Registration& registration);
+
+    Status post(const RmaOperation& operation) { return rma_.post(operation, now_ns_); }
+    bool poll_notification(Notification& notification) { return rma_.poll_notification(notification); }
+    uint32_t progress(uint64_t now_ns);
+
+    [[nodiscard]] DeviceLimits limits() const;
+    [[nodiscard]] DeviceCounters counters() const;
+    [[nodiscard]] ShimCounters shim_counters() const;
+
+    /// How often processes are looked at; a death is noticed after this much of progress()'s time.
+    static constexpr uint64_t kLifeCheckNs = 10'000'000;
+    /// Contacts taken by one call of progress(): each costs system calls.
+    static constexpr uint32_t kContactsPerProgress = 4;
+
+  private:
+    static constexpr uint64_t kSourceMask = 0xffffff;
+    static constexpr uint32_t kNoSource = UINT32_MAX;
+
+    Peer& checked(DeviceAddr addr) {
+        VELO_CHECK(addr < peers_.size(), "device address %u of %u", addr, peers_.size());
+        return peers_[addr];
+    }
+    [[nodiscard]] const Peer& checked(DeviceAddr addr) const {
+        VELO_CHECK(addr < peers_.size(), "device address %u of %u", addr, peers_.size());
+        return peers_[addr];
+    }
+
+    template <class Fill>
+    Status transmit(Peer& peer, uint32_t packets, Admission admission, Fill&& fill) {
+        const OpenClaim claim(peers_.claims());
+        if (admission == Admission::kCredited) {
+            peer.mailbox.write(packets, source_, fill);
+            return Status::kOk;
+        }
+        const Status status = peer.mailbox.write_guarded(packets, source_, fill);
+        counters_.backpressure += status == Status::kAgain;
+        return status;
+    }
+    template <class Fill>
+    void delay(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
+        DelayLine::Message message = {.due_ns = now_ns_ + delay_ns_, .admission = admission, .packets = {}};
+        message.packets.resize(packets);
+        for (uint32_t i = 0; i < packets; ++i) {
+            message.packets[i].status = fill(i, message.packets[i].payload).pack();
+        }
+        delayed_.push(to, std::move(message));
+    }
+
+    [[nodiscard]] bool dead() const { return faults_ && faults_->dead(); }
+    Status admit_under_faults(DeviceAddr to, uint32_t packets, Admission admission, bool& now);
+    uint32_t release_delayed(uint64_t now_ns);
+    bool stalled();
+    const Packet* find_source(const Packet* packet);
+    void check_life();
+    void check_claims();
+    template <class Ring>
+    void check_claims(Ring& ring, AbandonedClaims& claims);
+    void report_overflow();
+
+    std::unique_ptr<Faults> faults_;
+    base::SharedSegment segment_;
+    SegmentView own_;
+    uint32_t source_;
+    MailboxReader mailbox_;
+    PeerTable peers_;
+    std::vector<std::byte> atu_memory_;
+    base::AtuTable atu_;
+    RmaUnit rma_;
+    RequestServer server_;
+    uint64_t now_ns_ = 0;  ///< of the last progress()
+    uint64_t next_life_check_ns_ = 0;
+    uint32_t last_source_ = kNoSource;  ///< of the packet that came last, and its peer
+    DeviceAddr last_from_ = kNoAddr;
+    DeviceCounters counters_;
+    uint64_t overflows_reported_ = 0;
+    uint64_t abandoned_claims_ = 0;
+    int32_t owner_pid_;
+
+    AbandonedClaims mailbox_claims_, contact_claims_, notification_claims_, answer_claims_;
+    std::array<AbandonedClaims, kPortsMax> request_claims_;
+
+    // Used under faults only.
+    DelayLine delayed_;
+    uint64_t delay_ns_ = 0;  ///< of the message being sent
+    uint64_t stall_drawn_position_ = UINT64_MAX;
+    uint64_t stalled_until_ns_ = 0;
+};
+
+static_assert(Device<ShimDevice>);
+
+}  // namespace velo::shim

@@ -1,0 +1,104 @@
+#include "velo/base/atu_table.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "velo/slot_table.h"
+
+namespace velo::base {
+namespace {
+
+struct Table {
+    std::vector<uint64_t> memory;
+    AtuTable table;
+
+    explicit Table(uint32_t capacity)
+        : memory(AtuTable::bytes_for(capacity) / sizeof(uint64_t)),
+          table(reinterpret_cast<std::byte*>(memory.data()), capacity) {}
+};
+
+TEST(AtuTable, a_registered_range_translates_with_its_rights_only) {
+    Table atu(4);
+    Registration range;
+    ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x1000), 100, kAccessRead, range), Status::kOk);
+    uint64_t address = 0;
+    EXPECT_EQ(atu.table.view().translate(range.nla + 40, 60, range.key, kAccessRead, address), Status::kOk);
+    EXPECT_EQ(address, 0x1000u + 40);
+    EXPECT_EQ(atu.table.view().translate(range.nla, 1, range.key, kAccessWrite, address), Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().translate(range.nla + 41, 60, range.key, kAccessRead, address),
+              Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().translate(range.nla, UINT64_MAX, range.key, kAccessRead, address),
+              Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().translate(range.nla, 1, range.key + 2, kAccessRead, address),
+              Status::kAtuFault);
+}
+
+TEST(AtuTable, revoking_twice_is_refused) {
+    Table atu(4);
+    Registration range;
+    ASSERT_EQ(atu.table.add(nullptr, 8, kAccessAny, range), Status::kOk);
+    EXPECT_EQ(atu.table.remove(range), Status::kOk);
+    EXPECT_EQ(atu.table.remove(range), Status::kBadParam);
+    EXPECT_EQ(atu.table.registrations(), 0u);
+}
+
+TEST(AtuTable, a_slot_is_never_given_the_key_of_its_predecessor) {
+    Table atu(1);
+    uint32_t last = 0;
+    for (int i = 0; i < 1000; ++i) {
+        Registration range;
+        ASSERT_EQ(atu.table.add(nullptr, 8, kAccessAny, range), Status::kOk);
+        EXPECT_NE(range.key, last);
+        last = range.key;
+        ASSERT_EQ(atu.table.remove(range), Status::kOk);
+    }
+}
+
+TEST(AtuTable, no_guess_gets_past_the_bounds) {
+    Table atu(8);
+    std::vector<Registration> ranges(8);
+    for (size_t i = 0; i < 8; ++i) {
+        ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x10000 * (i + 1)), 256, kAccessRead, ranges[i]),
+                  Status::kOk);
+    }
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 200000; ++i) {
+        const Registration& near = ranges[random() % 8];
+        const uint64_t nla = random() % 2 ? near.nla + random() % 600 - 100 : random();
+        const uint64_t bytes = random() % 2 ? random() % 300 : random();
+        const uint32_t key = random() % 2 ? near.key : static_cast<uint32_t>(random());
+        uint64_t address = 0;
+        if (atu.table.view().translate(nla, bytes, key, kAccessRead, address) != Status::kOk) continue;
+        const uint64_t slot = address / 0x10000;
+        ASSERT_GE(slot, 1u);
+        ASSERT_LE(slot, 8u);
+        ASSERT_LE(address % 0x10000 + bytes, 256u);
+        ASSERT_EQ(ranges[slot - 1].key, key);
+    }
+}
+
+}  // namespace
+}  // namespace velo::base
+
+namespace velo {
+namespace {
+
+TEST(SlotTable, a_cookie_finds_its_slot_until_it_is_released) {
+    SlotTable<int> slots(2);
+    const uint32_t one = slots.take(1);
+    const uint32_t two = slots.take(2);
+    EXPECT_EQ(slots.take(3), SlotTable<int>::kNone);
+    EXPECT_EQ(*slots.find(one), 1);
+    slots.release(one);
+    EXPECT_EQ(slots.find(one), nullptr);
+    EXPECT_EQ(*slots.find(two), 2);
+    const uint32_t three = slots.take(3);
+    EXPECT_NE(three, one) << "an answer to the first would be taken for the third's";
+    EXPECT_EQ(*slots.find(three), 3);
+    EXPECT_EQ(slots.find(0xdeadbeef), nullptr);
+}
+
+}  // namespace
+}  // namespace velo

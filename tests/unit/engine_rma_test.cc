@@ -1,0 +1,276 @@
+/// Transfers and atomics between engines, over every way a chunk can go.
+#include "tests/unit/job.h"
+
+namespace velo::test {
+namespace {
+
+struct Way {
+    const char* name;
+    int ranks_per_node;
+    const char* single_copy;
+    int chunk;
+    int outstanding;
+};
+
+class EngineRma : public testing::TestWithParam<Way> {
+  protected:
+    velo_params_t params() const {
+        velo_params_t params = default_params();
+        params.ranks_per_node = GetParam().ranks_per_node;
+        params.single_copy = GetParam().single_copy;
+        params.chunk = GetParam().chunk;
+        params.outstanding = GetParam().outstanding;
+        return params;
+    }
+    bool copied() const { return std::string(GetParam().single_copy) == "none"; }
+};
+
+/// A transfer with guard bytes around its local end.
+struct Transfer {
+    static constexpr size_t kGuard = 64;
+    velo_rma_t op{};
+    std::vector<std::byte> buffer;
+
+    Transfer(velo_rma_kind_t kind, size_t bytes, const velo_handle_t& remote, uint64_t address)
+        : buffer(bytes + 2 * kGuard, std::byte{0xee}) {
+        op.kind = kind;
+        op.local = local();
+        op.remote = remote;
+        op.remote_address = address;
+        op.bytes = bytes;
+    }
+    std::byte* local() { return buffer.data() + kGuard; }
+    bool guards_intact() const {
+        for (size_t i = 0; i < kGuard; ++i) {
+            if (buffer[i] != std::byte{0xee} || buffer[buffer.size() - 1 - i] != std::byte{0xee})
+                return false;
+        }
+        return true;
+    }
+};
+
+velo_handle_t registered(Rank& rank, std::vector<std::byte>& memory, uint32_t access) {
+    velo_handle_t handle = {};
+    EXPECT_EQ(velo_register(rank.engine, memory.data(), memory.size(), access, &handle), VELO_OK);
+    return handle;
+}
+
+TEST_P(EngineRma, get_brings_every_size_and_alignment) {
+    Job job(2, params());
+    auto source = pattern(3u << 20, 4);
+    const velo_handle_t handle = registered(job[1], source, 1);
+    for (size_t bytes : {size_t{0}, size_t{1}, size_t{7}, size_t{63}, size_t{4095}, size_t{65537},
+                         size_t{1} << 20, (size_t{2} << 20) + 13}) {
+        for (size_t offset : {size_t{0}, size_t{3}, size_t{4096}}) {
+            Transfer get(VELO_RMA_GET, bytes, handle, handle.base + offset);
+            job[0].done.clear();
+            velo_rma(job[0].engine, job[0].peers[1], &get.op);
+            job.drive([&] { return job[0].done.size() == 1; });
+            ASSERT_EQ(job[0].done[0].second, VELO_OK) << bytes;
+            ASSERT_EQ(std::memcmp(get.local(), source.data() + offset, bytes), 0)
+                << bytes << " at " << offset;
+            ASSERT_TRUE(get.guards_intact());
+        }
+    }
+    EXPECT_EQ(job[0].counters().rma_copied_bytes != 0, copied());
+    EXPECT_EQ(job[0].counters().rma_get_bytes == 0, copied());
+}
+
+TEST_P(EngineRma, put_is_visible_at_the_target_when_it_is_done) {
+    Job job(2, params());
+    std::vector<std::byte> target(2u << 20);
+    const velo_handle_t handle = registered(job[1], target, 2);
+    for (size_t bytes : {size_t{1}, size_t{100}, size_t{70000}, (size_t{1} << 20) + 5}) {
+        Transfer put(VELO_RMA_PUT, bytes, handle, handle.base + 7);
+        const auto data = pattern(bytes, static_cast<uint32_t>(bytes));
+        std::memcpy(put.local(), data.data(), bytes);
+        std::fill(target.begin(), target.end(), std::byte{0x11});
+        job[0].done.clear();
+        velo_rma(job[0].engine, job[0].peers[1], &put.op);
+        job.drive([&] { return job[0].done.size() == 1; });
+        ASSERT_EQ(job[0].done[0].second, VELO_OK);
+        ASSERT_EQ(std::memcmp(target.data() + 7, data.data(), bytes), 0);
+        ASSERT_EQ(target[6], std::byte{0x11});
+        ASSERT_EQ(target[7 + bytes], std::byte{0x11});
+    }
+}
+
+TEST_P(EngineRma, many_transfers_at_once_all_end_and_share) {
+    Job job(3, params());
+    auto source = pattern(1u << 20, 8);
+    const velo_handle_t one = registered(job[1], source, 1);
+    const velo_handle_t two = registered(job[2], source, 1);
+    std::vector<std::unique_ptr<Transfer>> gets;
+    for (size_t i = 0; i < 60; ++i) {
+        const velo_handle_t& from = i % 2 == 0 ? one : two;
+        gets.push_back(std::make_unique<Transfer>(VELO_RMA_GET, 1000 * (i + 1), from, from.base + i));
+        velo_rma(job[0].engine, job[0].peers[1 + i % 2], &gets.back()->op);
+    }
+    job.drive([&] { return job[0].done.size() == gets.size(); });
+    for (size_t i = 0; i < gets.size(); ++i) {
+        EXPECT_EQ(job[0].done[i].second, VELO_OK);
+        EXPECT_EQ(std::memcmp(gets[i]->local(), source.data() + i, 1000 * (i + 1)), 0);
+    }
+}
+
+TEST_P(EngineRma, access_outside_a_registration_moves_nothing_and_ends_in_an_error) {
+    Job job(2, params());
+    auto memory = pattern(8192, 2);
+    const auto before = memory;
+    const velo_handle_t handle = registered(job[1], memory, 1);
+    const velo_handle_t writable = registered(job[1], memory, 2);
+    struct Case {
+        velo_rma_kind_t kind;
+        velo_handle_t handle;
+        uint64_t address;
+        size_t bytes;
+    };
+    velo_handle_t forged_key = handle;
+    forged_key.key[0] += 2;
+    forged_key.key[1] += 2;
+    velo_handle_t forged_length = handle;
+    forged_length.bytes = 1u << 30;
+    velo_handle_t forged_nla = handle;
+    forged_nla.nla[0] = forged_nla.nla[1] = UINT64_MAX - 5;
+    const Case cases[] = {{VELO_RMA_GET, handle, handle.base + 8000, 1000},
+                          {VELO_RMA_GET, handle, handle.base - 1, 10},
+                          {VELO_RMA_GET, handle, handle.base + 9000, 1},
+                          {VELO_RMA_GET, forged_key, handle.base, 100},
+                          {VELO_RMA_GET, forged_length, handle.base + 8000, 1000},
+                          {VELO_RMA_GET, forged_nla, handle.base, 100},
+                          {VELO_RMA_GET, writable, handle.base, 100},
+                          {VELO_RMA_PUT, handle, handle.base, 100},
+                          {VELO_RMA_PUT, writable, handle.base + 8190, 3}};
+    for (const Case& bad : cases) {
+        Transfer transfer(bad.kind, bad.bytes, bad.handle, bad.address);
+        const auto local = transfer.buffer;
+        job[0].done.clear();
+        velo_rma(job[0].engine, job[0].peers[1], &transfer.op);
+        job.drive([&] { return job[0].done.size() == 1; });
+        EXPECT_EQ(job[0].done[0].second, VELO_ATU_FAULT);
+        EXPECT_EQ(memory, before);
+        EXPECT_EQ(transfer.buffer, local);
+    }
+}
+
+TEST_P(EngineRma, a_revoked_registration_is_not_accessible) {
+    Job job(2, params());
+    auto memory = pattern(4096, 2);
+    const velo_handle_t handle = registered(job[1], memory, 7);
+    velo_deregister(job[1].engine, &handle);
+    const velo_handle_t successor = registered(job[1], memory, 7);
+    EXPECT_NE(successor.key[0], handle.key[0]);
+    Transfer get(VELO_RMA_GET, 16, handle, handle.base);
+    velo_rma(job[0].engine, job[0].peers[1], &get.op);
+    job.drive([&] { return job[0].done.size() == 1; });
+    EXPECT_EQ(job[0].done[0].second, VELO_ATU_FAULT);
+}
+
+TEST_P(EngineRma, atomics_of_every_kind_and_width_return_the_old_value) {
+    Job job(2, params());
+    alignas(8) std::vector<std::byte> memory(64);
+    const velo_handle_t handle = registered(job[1], memory, 7);
+    struct Case {
+        velo_atomic_t atomic;
+        int64_t before, operand, compare, after;
+    };
+    const Case cases[] = {{VELO_ATOMIC_ADD, 5, 7, 0, 12},         {VELO_ATOMIC_ADD, 5, -6, 0, -1},
+                          {VELO_ATOMIC_AND, 12, 10, 0, 8},        {VELO_ATOMIC_OR, 12, 3, 0, 15},
+                          {VELO_ATOMIC_XOR, 12, 10, 0, 6},        {VELO_ATOMIC_SWAP, 1, 99, 0, 99},
+                          {VELO_ATOMIC_MIN, -3, 2, 0, -3},        {VELO_ATOMIC_MIN, 4, -9, 0, -9},
+                          {VELO_ATOMIC_MAX, -3, 2, 0, 2},         {VELO_ATOMIC_MAX, 4, -9, 0, 4},
+                          {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 4, 6}, {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 5, 4}};
+    for (uint32_t width : {4u, 8u}) {
+        for (const Case& test : cases) {
+            int64_t result = 0x0101010101010101;
+            std::memset(memory.data(), 0x55, memory.size());
+            std::memcpy(memory.data() + 16, &test.before, width);
+            velo_rma_t op = {};
+            op.kind = VELO_RMA_ATOMIC;
+            op.atomic = test.atomic;
+            op.width = width;
+            op.local = &result;
+            op.remote = handle;
+            op.remote_address = handle.base + 16;
+            op.operand = static_cast<uint64_t>(test.operand);
+            op.compare = static_cast<uint64_t>(test.compare);
+            job[0].done.clear();
+            velo_rma(job[0].engine, job[0].peers[1], &op);
+            job.drive([&] { return job[0].done.size() == 1; });
+            ASSERT_EQ(job[0].done[0].second, VELO_OK);
+            EXPECT_EQ(std::memcmp(&result, &test.before, width), 0) << test.atomic << " width " << width;
+            EXPECT_EQ(std::memcmp(memory.data() + 16, &test.after, width), 0)
+                << test.atomic << " width " << width;
+            EXPECT_EQ(memory[16 + width], std::byte{0x55});
+        }
+    }
+}
+
+TEST_P(EngineRma, misaligned_and_unauthorised_atomics_end_in_an_error) {
+    Job job(2, params());
+    std::vector<std::byte> memory(64);
+    const velo_handle_t handle = registered(job[1], memory, 7);
+    const velo_handle_t readable = registered(job[1], memory, 3);
+    for (const auto& [target, offset] : {std::pair{handle, 3u}, std::pair{readable, 8u}}) {
+        velo_rma_t op = {};
+        op.kind = VELO_RMA_ATOMIC;
+        op.atomic = VELO_ATOMIC_ADD;
+        op.width = 8;
+        op.remote = target;
+        op.remote_address = target.base + offset;
+        op.operand = 1;
+        job[0].done.clear();
+        velo_rma(job[0].engine, job[0].peers[1], &op);
+        job.drive([&] { return job[0].done.size() == 1; });
+        EXPECT_NE(job[0].done[0].second, VELO_OK);
+        EXPECT_EQ(memory, std::vector<std::byte>(64));
+    }
+}
+
+TEST_P(EngineRma, concurrent_additions_from_many_ranks_all_count) {
+    Job job(4, params());
+    alignas(8) std::vector<std::byte> memory(8);
+    const velo_handle_t handle = registered(job[0], memory, 7);
+    std::vector<velo_rma_t> ops(300);
+    for (size_t i = 0; i < ops.size(); ++i) {
+        ops[i].kind = VELO_RMA_ATOMIC;
+        ops[i].atomic = VELO_ATOMIC_ADD;
+        ops[i].width = 8;
+        ops[i].remote = handle;
+        ops[i].remote_address = handle.base;
+        ops[i].operand = i;
+        const size_t rank = 1 + i % 3;
+        velo_rma(job[rank].engine, job[rank].peers[0], &ops[i]);
+    }
+    job.drive([&] { return job[1].done.size() + job[2].done.size() + job[3].done.size() == ops.size(); });
+    uint64_t sum = 0;
+    std::memcpy(&sum, memory.data(), sizeof sum);
+    EXPECT_EQ(sum, ops.size() * (ops.size() - 1) / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EngineRma,
+                         testing::Values(Way{"on_node_direct", 0, "cma", 262144, 8},
+                                         Way{"on_node_copied", 0, "none", 262144, 8},
+                                         Way{"on_node_copied_small_chunks", 0, "none", 4096, 1},
+                                         Way{"device_direct", 1, "cma", 262144, 8},
+                                         Way{"device_direct_one_small_chunk", 1, "cma", 4096, 1},
+                                         Way{"device_copied", 1, "none", 65536, 4}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(EngineRegistrations, a_full_table_refuses_and_recovers) {
+    velo_params_t params = default_params();
+    params.registrations = 16;
+    Job job(2, params);
+    std::vector<std::byte> memory(64);
+    std::vector<velo_handle_t> handles(17);
+    for (int i = 0; i < 16; ++i) {
+        ASSERT_EQ(velo_register(job[0].engine, memory.data(), 64, 1, &handles[i]), VELO_OK);
+    }
+    EXPECT_EQ(velo_register(job[0].engine, memory.data(), 64, 1, &handles[16]), VELO_NO_RESOURCE);
+    EXPECT_EQ(job[0].counters().registrations_refused, 1u);
+    velo_deregister(job[0].engine, &handles[3]);
+    EXPECT_EQ(velo_register(job[0].engine, memory.data(), 64, 1, &handles[16]), VELO_OK);
+}
+
+}  // namespace
+}  // namespace velo::test

@@ -1,0 +1,144 @@
+/// A whole job in one process: engines that reach each other through the C face, driven by the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "velo/velo.h"
+
+namespace velo::test {
+
+/// One received message.
+struct Received {
+    velo_path_t path = VELO_PATH_NONE;
+    void* peer_context = nullptr;
+    uint8_t tag = 0;
+    std::vector<std::byte> data;
+};
+
+/// Bytes that differ by position and seed.
+inline std::vector<std::byte> pattern(size_t bytes, uint32_t seed) {
+    std::vector<std::byte> data(bytes);
+    uint32_t state = seed * 2654435761u + 1;
+    for (std::byte& byte : data) {
+        state = state * 1664525u + 1013904223u;
+        byte = static_cast<std::byte>(state >> 24);
+    }
+    return data;
+}
+
+/// One rank: an engine and what it told its host.
+class Rank {
+  public:
+    Rank(const velo_params_t& params, uint32_t rank, uint32_t size) {
+        const velo_identity_t identity = {.name = (uint64_t{77} << 32) + rank,
+                                          .job = 77,
+                                          .rank = rank,
+                                          .job_size = size,
+                                          .local_rank = rank,
+                                          .local_size = size};
+        const velo_host_t host = {
+            .context = this,
+            .accepts = [](void* self, uint8_t) { return static_cast<Rank*>(self)->accepts; },
+            .receive = &Rank::receive,
+            .sent = &Rank::sent,
+            .rma_done = &Rank::rma_done,
+            .log = [](void* self, int,
+                      const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); }};
+        char error[512] = "";
+        engine = velo_open(&params, &identity, &host, error, sizeof error);
+        this->error = error;
+    }
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+    ~Rank() {
+        if (engine != nullptr) velo_close(engine);
+    }
+
+    velo_counters_t counters() const {
+        velo_counters_t counters;
+        velo_counters(engine, &counters);
+        return counters;
+    }
+
+    velo_engine_t* engine = nullptr;
+    std::string error;
+    bool accepts = true;
+    std::vector<velo_peer_t*> peers;
+    std::vector<Received> inbox;
+    std::vector<std::pair<velo_send_t*, int>> sent_list;
+    std::vector<std::pair<velo_rma_t*, int>> done;
+    std::vector<std::string> log;
+    std::function<void(const Received&)> on_receive;
+
+  private:
+    static void receive(void* self, velo_path_t path, void* peer_context, uint8_t tag, void* data,
+                        size_t bytes) {
+        auto& rank = *static_cast<Rank*>(self);
+        const auto* begin = static_cast<const std::byte*>(data);
+        Received message = {path, peer_context, tag, {begin, begin + bytes}};
+        if (rank.on_receive) rank.on_receive(message);
+        rank.inbox.push_back(std::move(message));
+    }
+    static void sent(void* self, velo_send_t* send, int status) {
+        static_cast<Rank*>(self)->sent_list.emplace_back(send, status);
+    }
+    static void rma_done(void* self, velo_rma_t* rma, int status) {
+        static_cast<Rank*>(self)->done.emplace_back(rma, status);
+    }
+};
+
+class Job {
+  public:
+    Job(uint32_t size, const velo_params_t& params) {
+        for (uint32_t rank = 0; rank < size; ++rank) {
+            ranks.push_back(std::make_unique<Rank>(params, rank, size));
+            if (ranks.back()->engine == nullptr) return;
+        }
+        for (auto& from : ranks) {
+            for (auto& to : ranks) {
+                velo_peer_t* peer = nullptr;
+                if (from != to) peer = connect(*from, *to);
+                from->peers.push_back(peer);
+            }
+        }
+    }
+
+    static velo_peer_t* connect(Rank& from, Rank& to) {
+        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> address;
+        const size_t bytes = velo_address(to.engine, address.data(), address.size());
+        velo_peer_t* peer = nullptr;
+        char error[512] = "";
+        EXPECT_EQ(velo_connect(from.engine, address.data(), bytes, true, &to, &peer, error, sizeof error),
+                  VELO_OK)
+            << error;
+        return peer;
+    }
+
+    /// Drives every rank until `done`; fails the test when that takes too many rounds.
+    void drive(const std::function<bool()>& done, int rounds_max = 2'000'000) {
+        for (int round = 0; round < rounds_max; ++round) {
+            if (done()) return;
+            for (auto& rank : ranks) velo_progress(rank->engine);
+        }
+        FAIL() << "no progress after " << rounds_max << " rounds";
+    }
+    Rank& operator[](size_t rank) { return *ranks[rank]; }
+
+    std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+inline velo_params_t default_params() {
+    velo_params_t params;
+    velo_params_default(&params);
+    params.device_message_bytes_max = 2104;
+    return params;
+}
+
+}  // namespace velo::test

@@ -1,0 +1,200 @@
+#include "velo/shm/on_node.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace velo::shm {
+namespace {
+
+constexpr OnNodeConfig config_for(uint64_t name) {
+    return {.name = name, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16};
+}
+
+struct Inbox {
+    std::vector<std::pair<PeerIndex, std::string>> messages;
+    bool open = true;
+
+    bool accepts(const Message&) const { return open; }
+    void deliver(PeerIndex from, const Message& message) {
+        messages.emplace_back(from, std::string(reinterpret_cast<const char*>(message.data), message.bytes));
+    }
+};
+
+Status send(OnNode& from, PeerIndex to, const std::string& text) {
+    Status status = Status::kOk;
+    std::byte* room = from.reserve(to, static_cast<uint32_t>(text.size()), status);
+    if (room == nullptr) return status;
+    std::memcpy(room, text.data(), text.size());
+    from.commit(to, MessageClass::kHost, 0, static_cast<uint32_t>(text.size()));
+    return Status::kOk;
+}
+
+TEST(OnNode, a_peer_that_was_never_met_gets_its_first_message_through) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 99;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    ASSERT_EQ(send(a, peer, "hello"), Status::kOk);
+    Inbox inbox;
+    EXPECT_EQ(b.poll(16, inbox), 1u);
+    ASSERT_EQ(inbox.messages.size(), 1u);
+    EXPECT_EQ(inbox.messages[0].second, "hello");
+    EXPECT_EQ(b.name(inbox.messages[0].first), 1u);
+}
+
+TEST(OnNode, meeting_from_both_sides_is_meeting_once) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex to_b = 0;
+    PeerIndex to_a = 0;
+    ASSERT_EQ(a.connect(b.address(), to_b), Status::kOk);
+    ASSERT_EQ(send(a, to_b, "x"), Status::kOk);
+    Inbox inbox;
+    b.poll(16, inbox);
+    ASSERT_EQ(b.connect(a.address(), to_a), Status::kOk);
+    EXPECT_EQ(to_a, inbox.messages[0].first);
+    EXPECT_EQ(b.peers(), 1u);
+    ASSERT_EQ(a.connect(b.address(), to_b), Status::kOk);
+    EXPECT_EQ(a.peers(), 1u);
+}
+
+TEST(OnNode, an_idle_process_owns_no_ring) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    EXPECT_EQ(a.counters().rings_created, 0u);
+    ASSERT_EQ(send(a, peer, "x"), Status::kOk);
+    EXPECT_EQ(a.counters().rings_created, 1u);
+}
+
+TEST(OnNode, a_wrong_address_is_refused) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    OnNodeAddress address = b.address();
+    ++address.segment.token;
+    EXPECT_EQ(a.connect(address, peer), Status::kUnsupported);
+    address = b.address();
+    address.segment.fd = 0;
+    EXPECT_EQ(a.connect(address, peer), Status::kUnsupported);
+    address = b.address();
+    address.segment.pid = 1 << 30;
+    EXPECT_EQ(a.connect(address, peer), Status::kUnsupported);
+    address = b.address();
+    address.registrations_max = UINT32_MAX;
+    EXPECT_EQ(a.connect(address, peer), Status::kBadParam);
+    EXPECT_EQ(a.peers(), 0u);
+}
+
+TEST(OnNode, a_message_that_is_not_accepted_stays) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    ASSERT_EQ(send(a, peer, "one"), Status::kOk);
+    ASSERT_EQ(send(a, peer, "two"), Status::kOk);
+    Inbox inbox;
+    inbox.open = false;
+    EXPECT_EQ(b.poll(16, inbox), 0u);
+    inbox.open = true;
+    EXPECT_EQ(b.poll(16, inbox), 2u);
+    EXPECT_EQ(inbox.messages[0].second, "one");
+}
+
+TEST(OnNode, poll_takes_no_more_of_a_ring_than_its_budget) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(send(a, peer, std::to_string(i)), Status::kOk);
+    Inbox inbox;
+    EXPECT_EQ(b.poll(4, inbox), 4u);
+    EXPECT_EQ(b.poll(4, inbox), 4u);
+    EXPECT_EQ(b.poll(4, inbox), 2u);
+}
+
+/// Twelve senders, more than are always polled.
+struct Crowd {
+    OnNode receiver{config_for(1000)};
+    std::vector<std::unique_ptr<OnNode>> senders;
+    std::vector<PeerIndex> to;
+    Inbox inbox;
+
+    Crowd() {
+        for (uint64_t i = 0; i < 12; ++i) {
+            senders.push_back(std::make_unique<OnNode>(config_for(i)));
+            to.push_back(0);
+            EXPECT_EQ(senders[i]->connect(receiver.address(), to[i]), Status::kOk);
+            EXPECT_EQ(send(*senders[i], to[i], "first"), Status::kOk);
+        }
+        receiver.poll(16, inbox);
+        EXPECT_EQ(inbox.messages.size(), 12u);
+        inbox.messages.clear();
+        for (int i = 0; i < 10000; ++i) receiver.poll(16, inbox);
+    }
+    uint64_t bells() const {
+        uint64_t bells = 0;
+        for (const auto& sender : senders) bells += sender->counters().bells_rung;
+        return bells;
+    }
+};
+
+TEST(OnNode, a_silent_sender_of_many_falls_asleep_and_wakes_the_receiver_by_its_bell) {
+    Crowd crowd;
+    for (size_t i = 0; i < crowd.senders.size(); ++i) {
+        ASSERT_EQ(send(*crowd.senders[i], crowd.to[i], "again"), Status::kOk);
+    }
+    EXPECT_EQ(crowd.bells(), 4u) << "all beyond the eight that are always polled";
+    crowd.receiver.poll(16, crowd.inbox);
+    EXPECT_EQ(crowd.inbox.messages.size(), 12u);
+}
+
+TEST(OnNode, many_threads_meet_and_talk_at_once) {
+    constexpr int kSenders = 4;
+    constexpr int kMessages = 4000;
+    OnNode receiver(config_for(1000));
+    const OnNodeAddress address = receiver.address();
+    std::vector<std::thread> threads;
+    std::atomic<bool> all_received{false};  // a sender's segment must not go before it was attached
+    for (int t = 0; t < kSenders; ++t) {
+        threads.emplace_back([&address, &all_received, t] {
+            OnNode sender(config_for(static_cast<uint64_t>(t)));
+            PeerIndex peer = 0;
+            ASSERT_EQ(sender.connect(address, peer), Status::kOk);
+            for (int i = 0; i < kMessages; ++i) {
+                const std::string text = std::to_string(i) + std::string(static_cast<size_t>(i % 300), 'x');
+                while (send(sender, peer, text) != Status::kOk) std::this_thread::yield();
+            }
+            while (!all_received) std::this_thread::yield();
+        });
+    }
+    std::vector<int> next(kSenders);
+    struct {
+        OnNode& receiver;
+        std::vector<int>& next;
+        int total = 0;
+        bool accepts(const Message&) const { return true; }
+        void deliver(PeerIndex from, const Message& message) {
+            int& expected = next[receiver.name(from)];
+            ASSERT_EQ(std::stoi(std::string(reinterpret_cast<const char*>(message.data), message.bytes)),
+                      expected);
+            ++expected;
+            ++total;
+        }
+    } handler{receiver, next};
+    while (handler.total < kSenders * kMessages) {
+        if (receiver.poll(16, handler) == 0) std::this_thread::yield();
+    }
+    all_received = true;
+    for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace velo::shm

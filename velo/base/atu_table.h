@@ -1,0 +1,127 @@
+/// Address translation table in shared memory: which ranges of its owner's memory others may touch.
+///
+/// The owner writes it; peers only read it, and check every access they are about to make against it (the
+/// software counterpart of EXTOLL's ATU, FC 2). A registration is named by its slot and generation, so a
+/// revoked one is never mistaken for its successor. A reader checks the key before and after it moves
+/// data: a range that was revoked meanwhile ends in a fault, whatever was moved.
+///
+/// NLA layout: slot << 40 | offset, so that a registration spans at most 1 TiB.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "velo/base/check.h"
+#include "velo/base/status.h"
+#include "velo/device.h"
+
+namespace velo::base {
+
+inline constexpr uint32_t kNlaOffsetBits = 40;
+inline constexpr uint64_t kNlaOffsetMask = (uint64_t{1} << kNlaOffsetBits) - 1;
+
+struct AtuEntry {
+    std::atomic<uint64_t> base;
+    std::atomic<uint64_t> bytes;
+    /// Generation; odd while the entry is valid, and never the same twice within 2^31 registrations.
+    std::atomic<uint32_t> key;
+    std::atomic<uint32_t> access;
+};
+static_assert(sizeof(AtuEntry) == 24);
+
+/// What a peer does with the table. Thread: any.
+class AtuView {
+  public:
+    AtuView() = default;
+    AtuView(const std::byte* memory, uint32_t capacity)
+        : entries_(reinterpret_cast<const AtuEntry*>(memory)), capacity_(capacity) {}
+
+    /// The owner's virtual address for [nla, nla + bytes), if all of it is registered with `access`.
+    /// kAtuFault otherwise.
+    Status translate(uint64_t nla, uint64_t bytes, uint32_t key, uint32_t access, uint64_t& address) const {
+        const uint64_t slot = nla >> kNlaOffsetBits;
+        const uint64_t offset = nla & kNlaOffsetMask;
+        if (slot >= capacity_ || key % 2 == 0) return Status::kAtuFault;
+        const AtuEntry& entry = entries_[slot];
+        if (entry.key.load(std::memory_order_acquire) != key) return Status::kAtuFault;
+        const uint64_t base = entry.base.load(std::memory_order_relaxed);
+        const uint64_t size = entry.bytes.load(std::memory_order_relaxed);
+        const uint32_t rights = entry.access.load(std::memory_order_relaxed);
+        // The fields belong to `key` only if the key still stands after they were read.
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (!valid(nla, key) || (rights & access) != access) return Status::kAtuFault;
+        if (offset > size || bytes > size - offset) return Status::kAtuFault;
+        address = base + offset;
+        return Status::kOk;
+    }
+
+    /// True while the registration that `nla` and `key` name has not been revoked.
+    [[nodiscard]] bool valid(uint64_t nla, uint32_t key) const {
+        const uint64_t slot = nla >> kNlaOffsetBits;
+        return slot < capacity_ && entries_[slot].key.load(std::memory_order_acquire) == key;
+    }
+
+  private:
+    const AtuEntry* entries_ = nullptr;
+    uint32_t capacity_ = 0;
+};
+
+/// The owner's side. Thread: one at a time.
+class AtuTable {
+  public:
+    AtuTable() = default;
+
+    static constexpr size_t bytes_for(uint32_t capacity) { return capacity * sizeof(AtuEntry); }
+
+    /// `memory`: zeroed, 8-byte aligned, bytes_for(capacity) long.
+    AtuTable(std::byte* memory, uint32_t capacity)
+        : entries_(reinterpret_cast<AtuEntry*>(memory)), view_(memory, capacity) {
+        free_.reserve(capacity);
+        for (uint32_t slot = capacity; slot-- > 0;) free_.push_back(slot);
+    }
+
+    /// kNoResource: the table is full, or the range is longer than an NLA can name.
+    Status add(const void* base, size_t bytes, uint32_t access, Registration& out) {
+        if (free_.empty() || bytes > kNlaOffsetMask) return Status::kNoResource;
+        const uint32_t slot = free_.back();
+        free_.pop_back();
+        AtuEntry& entry = entries_[slot];
+        entry.base.store(reinterpret_cast<uint64_t>(base), std::memory_order_relaxed);
+        entry.bytes.store(bytes, std::memory_order_relaxed);
+        entry.access.store(access, std::memory_order_relaxed);
+        uint32_t key = entry.key.load(std::memory_order_relaxed);
+        // Slots begin at keys of their own, so that an NLA that strays into another one does not fit there.
+        if (key == 0) key = (slot * 2654435761u) & ~1u;
+        ++key;
+        entry.key.store(key, std::memory_order_release);  // pairs with translate()
+        ++valid_;
+        out = {.nla = uint64_t{slot} << kNlaOffsetBits, .bytes = bytes, .key = key, .access = access};
+        return Status::kOk;
+    }
+
+    /// kBadParam: not a registration that stands.
+    Status remove(const Registration& registration) {
+        if (registration.key % 2 == 0 || !view_.valid(registration.nla, registration.key)) {
+            return Status::kBadParam;
+        }
+        const auto slot = static_cast<uint32_t>(registration.nla >> kNlaOffsetBits);
+        entries_[slot].key.store(registration.key + 1, std::memory_order_release);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        free_.push_back(slot);
+        --valid_;
+        return Status::kOk;
+    }
+
+    [[nodiscard]] const AtuView& view() const { return view_; }
+    [[nodiscard]] uint32_t registrations() const { return valid_; }
+
+  private:
+    AtuEntry* entries_ = nullptr;
+    AtuView view_;
+    std::vector<uint32_t> free_;
+    uint32_t valid_ = 0;
+};
+
+}  // namespace velo::base

@@ -1,0 +1,155 @@
+#include "velo/base/shared_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+namespace velo::base {
+namespace {
+
+constexpr uint64_t kMagic = 0x76656c6f73656731;  // "veloseg1"
+constexpr size_t kPage = 4096;
+
+struct SegmentHeader {
+    uint64_t magic;
+    uint64_t token;
+};
+
+}  // namespace
+
+uint64_t pid_namespace_inode() noexcept {
+    struct stat info = {};
+    return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<uint64_t>(info.st_ino) : 0;
+}
+
+uint64_t random_token() noexcept {
+    uint64_t token = 0;
+    while (token == 0) {
+        if (getrandom(&token, sizeof token, 0) != sizeof token) {
+            timespec now = {};
+            clock_gettime(CLOCK_REALTIME, &now);
+            token = static_cast<uint64_t>(now.tv_nsec) << 32 ^ static_cast<uint64_t>(now.tv_sec) ^
+                    static_cast<uint64_t>(getpid()) << 20;
+        }
+    }
+    return token;
+}
+
+Mapping::~Mapping() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+Status Mapping::map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+    if (data == MAP_FAILED) return Status::kNoResource;
+    // A child of fork() that wrote here would speak with our voice.
+    madvise(data, bytes, MADV_DONTFORK);
+    Mapping mapping;
+    mapping.data_ = static_cast<std::byte*>(data);
+    mapping.bytes_ = bytes;
+    out = std::move(mapping);
+    return Status::kOk;
+}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      file_bytes_(std::exchange(other.file_bytes_, 0)),
+      mapping_(std::move(other.mapping_)),
+      address_(std::exchange(other.address_, {})) {}
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(file_bytes_, other.file_bytes_);
+    std::swap(mapping_, other.mapping_);
+    std::swap(address_, other.address_);
+    return *this;
+}
+
+SharedSegment::~SharedSegment() {
+    if (fd_ >= 0) close(fd_);
+}
+
+SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
+    SharedSegment segment;
+    bytes = round_up(bytes < kHeaderBytes ? kHeaderBytes : bytes, kPage);
+    const auto fail = [&](const char* step, int error) -> SetupError {
+        return SetupError("cannot create " + std::to_string(bytes) + " bytes of shared memory for " + label +
+                          ": " + step + ": " + std::strerror(error) +
+                          ". Lower the memory that velo is given or raise the limit of the container.");
+    };
+    segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC);
+    if (segment.fd_ < 0) throw fail("memfd_create", errno);
+    if (fchmod(segment.fd_, S_IRUSR | S_IWUSR) != 0) throw fail("fchmod", errno);
+    if (const int error = posix_fallocate(segment.fd_, 0, static_cast<off_t>(bytes)); error != 0) {
+        throw fail("posix_fallocate", error);
+    }
+    if (Mapping::map(segment.fd_, 0, bytes, segment.mapping_) != Status::kOk) throw fail("mmap", errno);
+    struct stat info = {};
+    if (fstat(segment.fd_, &info) != 0) throw fail("fstat", errno);
+    segment.file_bytes_ = bytes;
+    segment.address_ = {.token = random_token(),
+                        .inode = static_cast<uint64_t>(info.st_ino),
+                        .bytes = bytes,
+                        .pid_namespace = pid_namespace_inode(),
+                        .pid = getpid(),
+                        .fd = segment.fd_};
+    const SegmentHeader header = {kMagic, segment.address_.token};
+    std::memcpy(segment.mapping_.data(), &header, sizeof header);
+    return segment;
+}
+
+Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, size_t bytes) noexcept {
+    if (address.pid <= 0 || address.fd < 0 || address.bytes < kHeaderBytes) return Status::kBadParam;
+    if (bytes == 0) bytes = address.bytes;
+    if (bytes < kHeaderBytes || bytes > address.bytes) return Status::kBadParam;
+    // In another PID namespace the same number is another process.
+    if (address.pid_namespace != pid_namespace_inode()) return Status::kUnsupported;
+    char path[48];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
+    SharedSegment segment;
+    segment.fd_ = open(path, O_RDWR | O_CLOEXEC);
+    if (segment.fd_ < 0) return Status::kUnsupported;
+    struct stat info = {};
+    if (fstat(segment.fd_, &info) != 0 || static_cast<uint64_t>(info.st_ino) != address.inode ||
+        info.st_uid != geteuid() || static_cast<uint64_t>(info.st_size) < bytes) {
+        return Status::kUnsupported;
+    }
+    if (const Status status = Mapping::map(segment.fd_, 0, bytes, segment.mapping_); status != Status::kOk) {
+        return status;
+    }
+    SegmentHeader header;
+    std::memcpy(&header, segment.mapping_.data(), sizeof header);
+    if (header.magic != kMagic || header.token != address.token) return Status::kUnsupported;
+    segment.file_bytes_ = static_cast<uint64_t>(info.st_size);
+    segment.address_ = address;
+    out = std::move(segment);
+    return Status::kOk;
+}
+
+Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {
+    bytes = round_up(bytes, kPage);
+    if (posix_fallocate(fd_, static_cast<off_t>(file_bytes_), static_cast<off_t>(bytes)) != 0) {
+        return Status::kNoResource;
+    }
+    offset = file_bytes_;
+    file_bytes_ += bytes;
+    return Status::kOk;
+}
+
+Status SharedSegment::map(uint64_t offset, size_t bytes, Mapping& out) const noexcept {
+    struct stat info = {};
+    if (fstat(fd_, &info) != 0) return Status::kNoResource;
+    const uint64_t size = static_cast<uint64_t>(info.st_size);
+    // The owner may have grown it since; it never shrinks.
+    if (bytes == 0 || offset % kPage != 0 || offset > size || bytes > size - offset) return Status::kBadParam;
+    return Mapping::map(fd_, offset, bytes, out);
+}
+
+}  // namespace velo::base

@@ -1,0 +1,107 @@
+/// Memory that processes of one node share.
+///
+/// A segment is an anonymous memory file (memfd): it has no name in any file system, so no other user can
+/// be in its way, a full /dev/shm does not matter, and the kernel frees it when its last process ends,
+/// however that process ends. A peer attaches through the creator's /proc entry, with what the creator
+/// published (SegmentAddress), and checks the token before it believes a byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "velo/base/status.h"
+
+namespace velo::base {
+
+/// Thrown in set-up only; the text is a whole sentence for the user.
+class SetupError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Where a segment is found. Flat, so that it can be published as bytes.
+struct SegmentAddress {
+    uint64_t token = 0;  ///< random; equal to the one in the segment's header
+    uint64_t inode = 0;
+    uint64_t bytes = 0;  ///< size at creation; the segment may have grown since
+    uint64_t pid_namespace = 0;
+    int32_t pid = 0;
+    int32_t fd = -1;
+};
+static_assert(sizeof(SegmentAddress) == 40);
+
+/// A mapped range of a segment. Owner: whoever holds the object; unmaps at destruction.
+class Mapping {
+  public:
+    Mapping() = default;
+    Mapping(Mapping&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Mapping& operator=(Mapping&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~Mapping();
+
+    /// Maps [offset, offset + bytes) of `fd`, shared and not inherited by fork.
+    static Status map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept;
+
+    [[nodiscard]] std::byte* data() const { return data_; }
+    [[nodiscard]] size_t bytes() const { return bytes_; }
+    explicit operator bool() const { return data_ != nullptr; }
+
+  private:
+    std::byte* data_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+/// Creator's or attacher's handle of a segment. The first kHeaderBytes belong to this class.
+class SharedSegment {
+  public:
+    static constexpr size_t kHeaderBytes = 4096;
+
+    SharedSegment() = default;
+    SharedSegment(SharedSegment&& other) noexcept;
+    SharedSegment& operator=(SharedSegment&& other) noexcept;
+    ~SharedSegment();
+
+    /// Creates a segment of `bytes` (rounded up to pages, header included), every page allocated, so that
+    /// no later access can fail for want of memory. Throws SetupError.
+    static SharedSegment create(const std::string& label, size_t bytes);
+
+    /// Opens a peer's segment and maps its first `bytes` (0: its size at creation).
+    /// kUnsupported: no such process or file, another user's, or the token differs.
+    static Status attach(const SegmentAddress& address, SharedSegment& out, size_t bytes = 0) noexcept;
+
+    /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin.
+    Status grow(size_t bytes, uint64_t& offset) noexcept;
+
+    /// Maps a range anywhere in the segment; kBadParam when it is not wholly inside the file.
+    Status map(uint64_t offset, size_t bytes, Mapping& out) const noexcept;
+
+    [[nodiscard]] const SegmentAddress& address() const { return address_; }
+    [[nodiscard]] std::span<std::byte> bytes() const { return {mapping_.data(), mapping_.bytes()}; }
+    explicit operator bool() const { return fd_ >= 0; }
+
+  private:
+    int fd_ = -1;
+    uint64_t file_bytes_ = 0;
+    Mapping mapping_;
+    SegmentAddress address_;
+};
+
+/// Inode of this process's PID namespace; 0 where /proc does not tell.
+uint64_t pid_namespace_inode() noexcept;
+
+/// 64 random bits from the kernel, never 0.
+uint64_t random_token() noexcept;
+
+[[nodiscard]] constexpr size_t round_up(size_t value, size_t alignment) noexcept {
+    return (value + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace velo::base

@@ -1,0 +1,44 @@
+/// Outcomes that every layer shares.
+#pragma once
+
+#include <cstdint>
+
+namespace velo {
+
+/// What an operation came to. Nothing here is thrown: exceptions are for set-up only.
+enum class [[nodiscard]] Status : uint8_t{
+    kOk = 0,
+    /// Nothing changed. Queue the operation; whoever frees the resource drives it again.
+    kAgain,
+    /// An argument or a parameter is outside what the function's contract allows.
+    kBadParam,
+    /// An address, length or right is outside what its owner registered. No byte moved.
+    kAtuFault,
+    /// This way of transfer is not possible with this peer, or not any more; another one may be.
+    kUnsupported,
+    /// The peer process has ended. Its pending operations end with this status.
+    kPeerDead,
+    /// Memory or a table of fixed size is exhausted, and waiting does not help.
+    kNoResource,
+    /// The operation was tried and failed for a reason of the device.
+    kFailed,
+    /// What a peer sent does not obey the protocol. It was counted and dropped.
+    kProtocol,
+};
+
+[[nodiscard]] constexpr const char* to_string(Status status) noexcept {
+    switch (status) {
+        case Status::kOk: return "ok";
+        case Status::kAgain: return "again";
+        case Status::kBadParam: return "bad parameter";
+        case Status::kAtuFault: return "access outside registered memory";
+        case Status::kUnsupported: return "unsupported";
+        case Status::kPeerDead: return "peer is dead";
+        case Status::kNoResource: return "out of resources";
+        case Status::kFailed: return "failed";
+        case Status::kProtocol: return "protocol violation by the peer";
+    }
+    return "unknown status";
+}
+
+}  // namespace velo

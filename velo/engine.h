@@ -1,0 +1,380 @@
+/// The engine: peers, the choice of path, messages, transfers and progress, over any device.
+///
+/// It composes the on-node path, the VELO path over a device, and transfers (engine_rma.h). The host calls it
+/// through velo.h. Upcalls are made without the lock and with nothing half done, because a host calls back
+/// in from them.
+#pragma once
+
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "flowctl/plan.h"
+#include "rma/chunk_scheduler.h"
+#include "velo/base/lock.h"
+#include "velo/device.h"
+#include "velo/peer.h"
+#include "velo/shm/on_node.h"
+#include "velo/slot_table.h"
+#include "velo/velo.h"
+#include "velo/velo_path.h"
+#include "velo/wire.h"
+
+namespace velo {
+
+/// What the engine is opened with, checked and translated (velo/options.h makes it from parameters).
+struct EngineOptions {
+    velo_identity_t identity{};
+    velo_host_t host{};
+    velo_params_t params{};
+    flowctl::Plan plan;
+    shm::OnNodeConfig on_node;
+    DeviceConfig device;
+    bool device_used = false;
+    bool single_copy = true;
+};
+
+/// Who a queued message belongs to, and so what its completion means.
+enum class Origin : uint8_t { kHost, kControl, kPush };
+
+template <class D>
+class Engine {
+  public:
+    /// Throws base::SetupError.
+    explicit Engine(const EngineOptions& options);
+
+    [[nodiscard]] EngineAddress address() const;
+    Status connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
+                   std::string& error);
+
+    Status send_now(velo_peer& peer, velo_send_t& send);
+    /// The lock stays held when the result is not nullptr, until commit().
+    std::byte* reserve(velo_peer& peer, uint32_t bytes);
+    void commit(velo_peer& peer, uint8_t tag, uint32_t bytes);
+    bool send(velo_peer& peer, velo_send_t& send);
+
+    Status register_memory(void* base, size_t bytes, uint32_t access, velo_handle_t& handle);
+    void deregister(const velo_handle_t& handle);
+    void post(velo_peer& peer, velo_rma_t& op);
+
+    int progress();
+    [[nodiscard]] bool busy() const {
+        return !pending_peers_.empty() || !scheduler_.idle() || slots_.taken() != 0 ||
+               (velo_ && velo_->owes());
+    }
+    void counters(velo_counters_t& out) const;
+    [[nodiscard]] const EngineOptions& options() const { return options_; }
+
+  private:
+    /// A message between engines that fits its header, queued until it has left.
+    struct Control : velo_send_t {
+        EngineHeader header;
+    };
+    /// Memory on its way out in messages: the answer to a pull, or a copied put.
+    struct Push : velo_send_t {
+        EngineHeader header;
+        velo_peer* peer = nullptr;
+        uint64_t address = 0;
+        uint64_t left = 0;
+        uint64_t source_nla = 0;  ///< of an answered pull: revoked, it stops
+        uint32_t source_key = 0;
+    };
+    /// The engine's part of a velo_rma_t.
+    struct RmaState : rma::Transfer {
+        velo_rma_t* op = nullptr;
+        velo_peer* peer = nullptr;
+    };
+    static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
+
+    /// An operation that waits for an answer.
+    enum class Wait : uint8_t { kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic };
+    struct Waiting {
+        Wait wait = Wait::kDeviceChunk;
+        RmaState* state = nullptr;
+        uint64_t offset = 0;
+        uint32_t bytes = 0;
+        uint32_t received = 0;
+        bool pushing = false;  ///< a copied put that still reads its source
+        Status refused = Status::kOk;
+    };
+
+    /// Chunks and atomics that may wait for answers at a time.
+    static constexpr uint32_t kSlots = 4096;
+    /// An on-node direct copy is made in pieces of this size, and so much is copied in one go before
+    /// others get their turn.
+    static constexpr uint64_t kDirectChunkBytes = 1u << 20;
+    static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
+
+    struct Handler;
+
+    // Peers and messages (this file).
+    velo_peer& peer_of(velo_path_t path, uint32_t index);
+    Status try_send(velo_peer& peer, velo_send_t& send);
+    void enqueue(velo_peer& peer, velo_send_t& send);
+    uint32_t drive_pending();
+    void completed(velo_peer& peer, velo_send_t& send, Status status);
+    bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
+    Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
+    void log(int level, const std::string& line) const;
+    [[nodiscard]] static uint64_t now_ns();
+
+    // Transfers and atomics (engine_rma.h).
+    void send_control(velo_peer& peer, const EngineHeader& header);
+    void advance_push(Push& push);
+    void push_ended(Push& push);
+    void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
+    uint32_t drive_transfers();
+    uint64_t issue(const rma::Chunk& chunk);
+    bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk);
+    bool issue_on_device(RmaState& state, const rma::Chunk& chunk);
+    void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
+    void give_up_direct(velo_peer& peer);
+    void chunk_done(RmaState& state, Status status);
+    void finished(velo_rma_t& op, Status status);
+    void post_atomic(RmaState& state);
+    bool post_device_atomic(RmaState& state);
+    void atomic_done(RmaState& state, Status status, uint64_t old_value);
+    uint32_t take_notifications();
+    void receive_engine_message(velo_peer& peer, const std::byte* data, uint32_t bytes);
+    void on_pull(velo_peer& peer, const EngineHeader& header);
+    void on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    void on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    void on_atomic(velo_peer& peer, const EngineHeader& header);
+    void on_done(const EngineHeader& header);
+
+    EngineOptions options_;
+    mutable base::OptionalLock lock_;
+    shm::OnNode on_node_;
+    std::optional<D> device_;
+    std::optional<VeloPath<D>> velo_;
+    uint64_t probe_;
+
+    std::vector<std::unique_ptr<velo_peer>> peers_;
+    std::unordered_map<uint64_t, velo_peer*> by_name_;
+    std::vector<velo_peer*> by_on_node_;
+    std::vector<velo_peer*> by_device_;
+
+    std::vector<velo_peer*> pending_peers_;
+    uint64_t pending_ = 0;
+
+    rma::ChunkScheduler scheduler_;
+    bool driving_ = false;
+    SlotTable<Waiting> slots_;
+    base::IntrusiveQueue<rma::Transfer> atomics_;  ///< waiting for a slot
+    base::IntrusiveQueue<velo_send_t> free_controls_;
+    base::IntrusiveQueue<velo_send_t> free_pushes_;
+    std::deque<Control> controls_;
+    std::deque<Push> pushes_;
+    velo_counters_t counters_{};  ///< those that no part counts itself
+};
+
+/// Hands messages up, with the lock given up around the host's part.
+template <class D>
+struct Engine<D>::Handler {
+    Engine& engine;
+    velo_path_t path;
+
+    [[nodiscard]] bool accepts(MessageClass message_class, uint8_t tag) const {
+        return message_class != MessageClass::kHost ||
+               engine.options_.host.accepts(engine.options_.host.context, tag);
+    }
+    [[nodiscard]] bool accepts(const shm::Message& message) const {
+        return accepts(message.message_class, message.tag);
+    }
+    void deliver(uint32_t index, MessageClass message_class, uint8_t tag, std::byte* data, uint32_t bytes) {
+        velo_peer& peer = engine.peer_of(path, index);
+        if (message_class == MessageClass::kHost) {
+            base::Unlocked unlocked(engine.lock_);
+            const velo_host_t& host = engine.options_.host;
+            host.receive(host.context, path, peer.context, tag, data, bytes);
+        } else {
+            engine.receive_engine_message(peer, data, bytes);
+        }
+    }
+    void deliver(shm::PeerIndex index, const shm::Message& message) {
+        deliver(index, message.message_class, message.tag, message.data, message.bytes);
+    }
+};
+
+template <class D>
+Engine<D>::Engine(const EngineOptions& options)
+    : options_(options),
+      lock_(options.params.threads),
+      on_node_(options.on_node),
+      probe_(base::random_token()),
+      scheduler_(static_cast<uint32_t>(options.params.outstanding)),
+      slots_(kSlots) {
+    if (options.device_used) {
+        device_.emplace(options.device);
+        velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
+    }
+}
+
+template <class D>
+uint64_t Engine<D>::now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+template <class D>
+void Engine<D>::log(int level, const std::string& line) const {
+    if (options_.host.log != nullptr) options_.host.log(options_.host.context, level, line.c_str());
+}
+
+template <class D>
+EngineAddress Engine<D>::address() const {
+    EngineAddress address;
+    address.node = options_.device.node;
+    address.name = options_.identity.name;
+    address.job = options_.identity.job;
+    address.rank = options_.identity.rank;
+    address.mailbox_slots = options_.plan.mailbox_slots;
+    address.flow_control = static_cast<uint8_t>(options_.plan.mode);
+    address.piggyback = options_.plan.piggyback;
+    address.credit_slots = static_cast<uint16_t>(options_.plan.credit_slots);
+    address.quota = options_.plan.quota;
+    address.probe_address = reinterpret_cast<uint64_t>(&probe_);
+    address.probe = probe_;
+    address.on_node = on_node_.address();
+    if (device_) address.device_bytes = static_cast<uint32_t>(device_->address(address.device));
+    return address;
+}
+
+template <class D>
+Status Engine<D>::send_now(velo_peer& peer, velo_send_t& send) {
+    const std::lock_guard guard(lock_);
+    send.message_class = static_cast<uint8_t>(MessageClass::kHost);
+    send.done = 0;
+    send.total = send.bytes[0] + send.bytes[1];
+    send.stalled = false;
+    // Half a message must not go: nobody would be left to send the rest.
+    if (!peer.pending.empty() ||
+        (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {
+        return Status::kAgain;
+    }
+    return try_send(peer, send);
+}
+
+template <class D>
+std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
+    lock_.lock();
+    Status status = Status::kOk;
+    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty()) {
+        if (std::byte* room = on_node_.reserve(peer.index, bytes, status)) return room;
+    }
+    lock_.unlock();
+    return nullptr;
+}
+
+template <class D>
+void Engine<D>::commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
+    on_node_.commit(peer.index, MessageClass::kHost, tag, bytes);
+    lock_.unlock();
+}
+
+template <class D>
+bool Engine<D>::send(velo_peer& peer, velo_send_t& send) {
+    const std::lock_guard guard(lock_);
+    return submit(peer, send, MessageClass::kHost, Origin::kHost);
+}
+
+/// True: the message has left. False: it is queued, and completed() will be called for it.
+template <class D>
+bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
+    send.message_class = static_cast<uint8_t>(message_class);
+    send.origin = static_cast<uint8_t>(origin);
+    send.done = 0;
+    send.total = send.bytes[0] + send.bytes[1];
+    send.stalled = false;
+    if (peer.pending.empty() && try_send(peer, send) == Status::kOk) return true;
+    enqueue(peer, send);
+    return false;
+}
+
+template <class D>
+Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
+    if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
+    Status status = Status::kOk;
+    std::byte* room = on_node_.reserve(peer.index, send.total, status);
+    if (room == nullptr) return status;
+    gather(send, 0, room, send.total);
+    on_node_.commit(peer.index, static_cast<MessageClass>(send.message_class), send.tag, send.total);
+    return Status::kOk;
+}
+
+template <class D>
+void Engine<D>::enqueue(velo_peer& peer, velo_send_t& send) {
+    peer.pending.push_back(&send);
+    ++pending_;
+    ++counters_.pending_count;
+    counters_.pending_hwm = std::max(counters_.pending_hwm, pending_);
+    if (!peer.in_pending) {
+        peer.in_pending = true;
+        pending_peers_.push_back(&peer);
+    }
+}
+
+template <class D>
+uint32_t Engine<D>::drive_pending() {
+    uint32_t sent = 0;
+    // An upcall may change the list and every queue, so nothing of them is held across one.
+    for (size_t i = 0; i < pending_peers_.size(); ++i) {
+        velo_peer& peer = *pending_peers_[i];
+        while (velo_send_t* send = peer.pending.front()) {
+            const Status status = try_send(peer, *send);
+            if (status == Status::kAgain) break;
+            peer.pending.pop_front();
+            --pending_;
+            ++sent;
+            completed(peer, *send, status);
+        }
+        if (peer.pending.empty() && i < pending_peers_.size() && pending_peers_[i] == &peer) {
+            peer.in_pending = false;
+            pending_peers_[i] = pending_peers_.back();
+            pending_peers_.pop_back();
+            --i;
+        }
+    }
+    return sent;
+}
+
+template <class D>
+void Engine<D>::completed(velo_peer&, velo_send_t& send, Status status) {
+    switch (static_cast<Origin>(send.origin)) {
+        case Origin::kHost: {
+            base::Unlocked unlocked(lock_);
+            options_.host.sent(options_.host.context, &send, static_cast<int>(status));
+            break;
+        }
+        case Origin::kControl: free_controls_.push_back(&send); break;
+        case Origin::kPush: advance_push(static_cast<Push&>(send)); break;
+    }
+}
+
+template <class D>
+int Engine<D>::progress() {
+    if (!lock_.try_lock()) return 0;
+    const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
+    uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
+    if (device_) {
+        events += device_->progress(now_ns());
+        events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
+        events += take_notifications();
+        if (velo_->owes()) velo_->flush_owed();
+    }
+    if (!pending_peers_.empty()) events += drive_pending();
+    if (!scheduler_.idle() || !atomics_.empty()) events += drive_transfers();
+    lock_.unlock();
+    return static_cast<int>(events);
+}
+
+}  // namespace velo
+
+#include "velo/engine_peers.h"
+#include "velo/engine_rma.h"

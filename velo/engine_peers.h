@@ -1,0 +1,184 @@
+/// Engine: who the peers are and how each is reached; registrations; counters. Part of engine.h.
+#pragma once
+
+#include "velo/engine.h"
+#include "velo/shm/cma.h"
+
+namespace velo {
+
+template <class D>
+Status Engine<D>::check_address(const EngineAddress& address, bool same_host, std::string& error) const {
+    if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
+        error = "the peer runs another version of velo; all ranks of a job need the same one";
+        return Status::kUnsupported;
+    }
+    if (!same_host) {
+        error =
+            "the peer is on another host, which the software device can not reach; use another BTL for it";
+        return Status::kUnsupported;
+    }
+    const EngineAddress here = this->address();
+    const auto differs = [&](const char* name, uint64_t ours, uint64_t theirs) {
+        error = std::string("btl_velo_") + name + " is " + std::to_string(ours) + " at rank " +
+                std::to_string(options_.identity.rank) + " and " + std::to_string(theirs) + " at rank " +
+                std::to_string(address.rank) + "; all ranks of a job need the same value";
+        return Status::kUnsupported;
+    };
+    const bool through_device = address.job == options_.identity.job && address.node != options_.device.node;
+    if (!through_device) return Status::kOk;
+    if (address.device_bytes == 0 || !device_)
+        return differs("ranks_per_node", device_ ? 1 : 0, address.device_bytes != 0);
+    if (address.device_bytes > sizeof address.device) {
+        error = "the peer published an impossible address";
+        return Status::kUnsupported;
+    }
+    if (address.flow_control != here.flow_control) {
+        error = "btl_velo_flow_control is " +
+                std::string(flowctl::to_string(static_cast<flowctl::Mode>(here.flow_control))) + " at rank " +
+                std::to_string(options_.identity.rank) + " and " +
+                std::string(flowctl::to_string(static_cast<flowctl::Mode>(address.flow_control))) +
+                " at rank " + std::to_string(address.rank) + "; all ranks of a job need the same value";
+        return Status::kUnsupported;
+    }
+    if (address.mailbox_slots != here.mailbox_slots) {
+        return differs("mailbox_slots (or btl_velo_slots)", here.mailbox_slots, address.mailbox_slots);
+    }
+    if (address.credit_slots != here.credit_slots) {
+        return differs("credit_slots", here.credit_slots, address.credit_slots);
+    }
+    if (address.quota != here.quota) return differs("slots", here.quota, address.quota);
+    return Status::kOk;
+}
+
+template <class D>
+Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
+                          std::string& error) {
+    const std::lock_guard guard(lock_);
+    if (const Status status = check_address(address, same_host, error); status != Status::kOk) return status;
+    // A process of another job was not counted when the mailboxes were planned; it is on this host, so the
+    // on-node path does for it, whatever node it emulates.
+    const bool on_node = address.job != options_.identity.job || address.node == options_.device.node;
+    const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
+    uint32_t index = 0;
+    const Status status = on_node ? on_node_.connect(address.on_node, index)
+                                  : device_->connect({address.device, address.device_bytes}, index);
+    if (status != Status::kOk) {
+        error = "its shared memory can not be attached (" + std::string(to_string(status)) +
+                "): velo needs to open /proc/PID/fd of the peer, so both must run as the same user, in the "
+                "same PID namespace";
+        return status;
+    }
+    if (!on_node && !velo_->admits(index)) {
+        error = "the mailbox was planned for " + std::to_string(options_.plan.peers) + " senders";
+        return Status::kNoResource;
+    }
+    velo_peer& found = peer_of(path, index);
+    found.rank = address.rank;
+    if (!found.connected) {
+        found.connected = true;
+        found.name = address.name;
+        if (on_node) {
+            uint64_t seen = 0;
+            found.direct = options_.single_copy &&
+                           shm::cma_read(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
+                                         address.probe_address, sizeof seen) == Status::kOk &&
+                           seen == address.probe;
+            if (options_.single_copy && !found.direct) ++counters_.rma_fallbacks;
+        } else {
+            found.direct = options_.single_copy;
+        }
+        if (options_.params.show_paths != 0) {
+            const char* large = !found.direct ? "copied chunks" : on_node ? "CMA" : "RMA gets";
+            log(0, "velo: rank " + std::to_string(options_.identity.rank) + " (node " +
+                       std::to_string(options_.device.node) + ") -> rank " + std::to_string(address.rank) +
+                       " (node " + std::to_string(address.node) +
+                       "): " + (on_node ? "on-node ring" : "VELO packets") + ", large messages by " + large);
+        }
+    }
+    found.context = context;
+    peer = &found;
+    return Status::kOk;
+}
+
+/// The peer behind a path's index; one that only wrote to us so far gets its place here.
+template <class D>
+velo_peer& Engine<D>::peer_of(velo_path_t path, uint32_t index) {
+    std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? by_on_node_ : by_device_;
+    if (index >= table.size()) [[unlikely]]
+        table.resize(index + 1, nullptr);
+    if (table[index] == nullptr) [[unlikely]] {
+        peers_.push_back(std::make_unique<velo_peer>());
+        table[index] = peers_.back().get();
+        table[index]->path = path;
+        table[index]->index = index;
+    }
+    return *table[index];
+}
+
+template <class D>
+Status Engine<D>::register_memory(void* base, size_t bytes, uint32_t access, velo_handle_t& handle) {
+    const std::lock_guard guard(lock_);
+    Registration here;
+    if (const Status status = on_node_.atu().add(base, bytes, access, here); status != Status::kOk) {
+        ++counters_.registrations_refused;
+        return status;
+    }
+    Registration device;
+    if (device_ &&
+        device_->register_memory(base, bytes, static_cast<Access>(access), device) != Status::kOk) {
+        // Peers beyond the device then fetch this range in messages.
+        ++counters_.registrations_refused;
+        device = {};
+    }
+    ++counters_.registrations;
+    handle = {.base = reinterpret_cast<uint64_t>(base),
+              .bytes = bytes,
+              .nla = {here.nla, device.nla},
+              .key = {here.key, device.key}};
+    return Status::kOk;
+}
+
+template <class D>
+void Engine<D>::deregister(const velo_handle_t& handle) {
+    const std::lock_guard guard(lock_);
+    Status status =
+        on_node_.atu().remove({.nla = handle.nla[0], .bytes = handle.bytes, .key = handle.key[0]});
+    if (status == Status::kOk && device_ && handle.key[1] != 0) {
+        status = device_->deregister({.nla = handle.nla[1], .bytes = handle.bytes, .key = handle.key[1]});
+    }
+    VELO_CHECK(status == Status::kOk, "deregistration of %llu bytes: %s",
+               static_cast<unsigned long long>(handle.bytes), to_string(status));
+}
+
+template <class D>
+void Engine<D>::counters(velo_counters_t& out) const {
+    const std::lock_guard guard(lock_);
+    out = counters_;
+    const shm::OnNodeCounters& on_node = on_node_.counters();
+    out.on_node_tx_messages = on_node.messages_sent;
+    out.on_node_rx_messages = on_node.messages_received;
+    out.on_node_ring_full = on_node.ring_full;
+    out.on_node_rings = on_node.rings_created;
+    out.on_node_bells = on_node.bells_rung;
+    out.on_node_garbage = on_node.garbage;
+    out.on_node_contacts_refused = on_node.contacts_refused;
+    if (!device_) return;
+    const DeviceCounters device = device_->counters();
+    out.velo_tx_packets = device.packets_sent;
+    out.velo_rx_packets = device.packets_received;
+    out.velo_backpressure = device.backpressure;
+    out.velo_overflows = device.mailbox_overflows;
+    out.atu_faults += device.atu_faults;
+    const VeloPathCounters& velo = velo_->counters();
+    out.velo_tx_messages = velo.messages_sent;
+    out.velo_rx_messages = velo.messages_received;
+    out.velo_rx_malformed = velo.malformed + device.packets_unknown_source;
+    out.credits_tx_packets = velo.credit_packets_sent;
+    out.credits_rx_packets = velo.credit_packets_received;
+    out.credits_tx_explicit = velo.credits_returned_explicit;
+    out.credits_tx_piggybacked = velo.credits_returned_piggyback;
+    out.credits_rx = velo.credits_received;
+    out.stall_count = velo.stalls;
+}
+
+}  // namespace velo

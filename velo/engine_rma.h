@@ -1,0 +1,457 @@
+/// Engine: transfers, atomics and the messages between engines. Part of engine.h.
+///
+/// A transfer is cut into chunks (rma/chunk_scheduler.h). Each goes the fastest way that works with that
+/// peer: a direct copy on the node, an RMA operation of the device, or in messages (wire.h) where neither
+/// is possible or one of them was just refused. The choice is made again for every chunk.
+#pragma once
+
+#include <new>
+
+#include "velo/atomics.h"
+#include "velo/engine.h"
+#include "velo/shm/cma.h"
+
+namespace velo {
+
+template <class D>
+void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
+    const std::lock_guard guard(lock_);
+    auto* state = new (op.engine) RmaState;
+    state->op = &op;
+    state->peer = &peer;
+    const uint64_t bytes = op.kind == VELO_RMA_ATOMIC ? op.width : op.bytes;
+    const uint64_t offset = op.remote_address - op.remote.base;
+    // The handle came from a peer: an offset outside its range would name somebody else's.
+    if (op.remote_address < op.remote.base || bytes > op.remote.bytes || offset > op.remote.bytes - bytes) {
+        finished(op, Status::kAtuFault);
+        return;
+    }
+    if (op.kind == VELO_RMA_ATOMIC) {
+        ++counters_.atomics;
+        atomics_.push_back(state);
+        drive_transfers();
+        return;
+    }
+    if (op.bytes == 0) {
+        finished(op, Status::kOk);
+        return;
+    }
+    state->bytes = op.bytes;
+    state->chunk_bytes = peer.path == VELO_PATH_ON_NODE && peer.direct
+                             ? kDirectChunkBytes
+                             : static_cast<uint64_t>(options_.params.chunk);
+    scheduler_.post(*state);
+    drive_transfers();
+}
+
+template <class D>
+uint32_t Engine<D>::drive_transfers() {
+    // An upcall of the loop below may post more, which the loop then finds; recursion would have no bound.
+    if (driving_) return 0;
+    driving_ = true;
+    uint32_t started = 0;
+    while (!atomics_.empty() && slots_.taken() < kSlots) {
+        auto* state = static_cast<RmaState*>(atomics_.pop_front());
+        post_atomic(*state);
+        ++started;
+    }
+    rma::Chunk chunk;
+    uint64_t copied = 0;
+    while (copied < kDirectBytesPerTurn && slots_.taken() < kSlots && scheduler_.next(chunk)) {
+        copied += issue(chunk);
+        ++started;
+    }
+    driving_ = false;
+    return started;
+}
+
+/// Returns the bytes that were copied here and now.
+template <class D>
+uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
+    auto& state = static_cast<RmaState&>(*chunk.transfer);
+    ++counters_.rma_chunks;
+    if (state.peer->direct) {
+        if (state.peer->path == VELO_PATH_ON_NODE) {
+            if (issue_direct_on_node(state, chunk)) return chunk.bytes;
+        } else if (issue_on_device(state, chunk)) {
+            return 0;
+        }
+    }
+    const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
+    issue_copied(state, chunk.offset, chunk.bytes, cookie);
+    return 0;
+}
+
+/// False: a direct copy is not possible; nothing that counts was moved.
+template <class D>
+bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
+    const velo_rma_t& op = *state.op;
+    const base::AtuView& atu = on_node_.atu_of(state.peer->index);
+    const int32_t pid = on_node_.pid(state.peer->index);
+    const bool get = op.kind == VELO_RMA_GET;
+    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
+    auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
+    uint64_t address = 0;
+    Status status =
+        atu.translate(nla, chunk.bytes, op.remote.key[0], get ? kAccessRead : kAccessWrite, address);
+    if (status == Status::kOk) {
+        status = get ? shm::cma_read(pid, local, address, chunk.bytes)
+                     : shm::cma_write(pid, local, address, chunk.bytes);
+        if (status == Status::kUnsupported) {
+            give_up_direct(*state.peer);
+            return false;
+        }
+        if (status == Status::kOk && !atu.valid(nla, op.remote.key[0])) status = Status::kAtuFault;
+    }
+    if (status == Status::kOk) (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += chunk.bytes;
+    chunk_done(state, status);
+    return true;
+}
+
+template <class D>
+bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk) {
+    const velo_rma_t& op = *state.op;
+    if (op.remote.key[1] == 0) return false;
+    const uint32_t cookie = slots_.take(
+        {.wait = Wait::kDeviceChunk, .state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
+    const RmaOperation operation = {
+        .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
+        .cookie = static_cast<uint16_t>(cookie),
+        .peer = state.peer->index,
+        .local = static_cast<std::byte*>(op.local) + chunk.offset,
+        .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
+        .key = op.remote.key[1],
+        .bytes = chunk.bytes};
+    if (device_->post(operation) == Status::kOk) return true;
+    slots_.release(cookie);
+    return false;
+}
+
+template <class D>
+void Engine<D>::issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie) {
+    const velo_rma_t& op = *state.op;
+    Waiting& waiting = *slots_.find(cookie);
+    waiting.wait = op.kind == VELO_RMA_GET ? Wait::kPullChunk : Wait::kPutChunk;
+    waiting.received = 0;
+    waiting.pushing = waiting.wait == Wait::kPutChunk;
+    counters_.rma_copied_bytes += bytes;
+    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + offset;
+    if (op.kind == VELO_RMA_GET) {
+        send_control(
+            *state.peer,
+            {.opcode = Opcode::kPull, .cookie = cookie, .nla = nla, .key = op.remote.key[0], .value = bytes});
+        return;
+    }
+    start_push(*state.peer,
+               {.opcode = Opcode::kPutData, .cookie = cookie, .nla = nla, .key = op.remote.key[0]},
+               reinterpret_cast<uint64_t>(op.local) + offset, bytes);
+}
+
+template <class D>
+void Engine<D>::give_up_direct(velo_peer& peer) {
+    if (!peer.direct) return;
+    peer.direct = false;
+    if (counters_.rma_fallbacks++ == 0) {
+        log(0, "velo: rank " + std::to_string(options_.identity.rank) +
+                   ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
+                   " (process_vm_readv); large messages are copied in chunks instead, which is slower. "
+                   "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
+                   "btl_velo_single_copy=none to silence this.");
+    }
+}
+
+template <class D>
+void Engine<D>::chunk_done(RmaState& state, Status status) {
+    if (scheduler_.chunk_done(state, status)) finished(*state.op, state.status);
+}
+
+template <class D>
+void Engine<D>::finished(velo_rma_t& op, Status status) {
+    if (status != Status::kOk) ++counters_.rma_failed;
+    base::Unlocked unlocked(lock_);
+    options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
+}
+
+// Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are
+// coherent with its own and with each other, whichever way they came.
+
+template <class D>
+void Engine<D>::post_atomic(RmaState& state) {
+    if (state.peer->path == VELO_PATH_DEVICE && post_device_atomic(state)) return;
+    const velo_rma_t& op = *state.op;
+    const uint32_t cookie = slots_.take({.wait = Wait::kAtomic, .state = &state});
+    send_control(*state.peer, {.opcode = Opcode::kAtomic,
+                               .atomic = static_cast<uint8_t>(op.atomic),
+                               .width = static_cast<uint8_t>(op.width),
+                               .cookie = cookie,
+                               .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
+                               .key = op.remote.key[0],
+                               .value = op.operand,
+                               .compare = op.compare});
+}
+
+/// False: not an operation that the device has.
+template <class D>
+bool Engine<D>::post_device_atomic(RmaState& state) {
+    const velo_rma_t& op = *state.op;
+    const bool add = op.atomic == VELO_ATOMIC_ADD;
+    if (op.width != 8 || op.remote.key[1] == 0 || (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP))
+        return false;
+    const uint32_t cookie = slots_.take({.wait = Wait::kDeviceAtomic, .state = &state});
+    const RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
+                                    .cookie = static_cast<uint16_t>(cookie),
+                                    .peer = state.peer->index,
+                                    .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
+                                    .key = op.remote.key[1],
+                                    .bytes = 8,
+                                    .operand = op.operand,
+                                    .compare = op.compare};
+    if (device_->post(operation) == Status::kOk) return true;
+    slots_.release(cookie);
+    return false;
+}
+
+template <class D>
+void Engine<D>::atomic_done(RmaState& state, Status status, uint64_t old_value) {
+    velo_rma_t& op = *state.op;
+    if (status == Status::kOk && op.local != nullptr) std::memcpy(op.local, &old_value, op.width);
+    finished(op, status);
+}
+
+template <class D>
+uint32_t Engine<D>::take_notifications() {
+    uint32_t taken = 0;
+    Notification notification;
+    while (device_->poll_notification(notification)) {
+        ++taken;
+        const Waiting* found = slots_.find_index(notification.cookie);
+        if (notification.kind != kNotifyRequester || found == nullptr ||
+            (found->wait != Wait::kDeviceChunk && found->wait != Wait::kDeviceAtomic)) {
+            ++counters_.engine_malformed;
+            continue;
+        }
+        const Waiting waiting = *found;
+        const uint32_t cookie = slots_.cookie_of(notification.cookie);
+        if (waiting.wait == Wait::kDeviceChunk && notification.status == Status::kUnsupported) {
+            give_up_direct(*waiting.state->peer);
+            issue_copied(*waiting.state, waiting.offset, waiting.bytes, cookie);
+            continue;
+        }
+        slots_.release(cookie);
+        if (waiting.wait == Wait::kDeviceAtomic) {
+            atomic_done(*waiting.state, notification.status, notification.value);
+            continue;
+        }
+        if (notification.status == Status::kOk) {
+            const bool get = waiting.state->op->kind == VELO_RMA_GET;
+            (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += waiting.bytes;
+        }
+        chunk_done(*waiting.state, notification.status);
+    }
+    return taken;
+}
+
+// Messages between engines.
+
+template <class D>
+void Engine<D>::send_control(velo_peer& peer, const EngineHeader& header) {
+    auto* control = static_cast<Control*>(free_controls_.pop_front());
+    if (control == nullptr) control = &controls_.emplace_back();
+    control->header = header;
+    control->data[0] = &control->header;
+    control->bytes[0] = sizeof control->header;
+    control->bytes[1] = 0;
+    control->tag = 0;
+    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) free_controls_.push_back(control);
+}
+
+template <class D>
+void Engine<D>::start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes) {
+    auto* push = static_cast<Push*>(free_pushes_.pop_front());
+    if (push == nullptr) push = &pushes_.emplace_back();
+    push->header = header;
+    push->peer = &peer;
+    push->address = address;
+    push->left = bytes;
+    push->source_nla = header.opcode == Opcode::kPullData ? header.nla : 0;
+    push->source_key = header.opcode == Opcode::kPullData ? header.key : 0;
+    push->bytes[1] = 0;
+    advance_push(*push);
+}
+
+/// Sends the next pieces of a push, until one has to wait or all have left.
+template <class D>
+void Engine<D>::advance_push(Push& push) {
+    const uint32_t message_bytes_max = push.peer->path == VELO_PATH_ON_NODE
+                                           ? on_node_.message_bytes_max()
+                                           : options_.params.device_message_bytes_max;
+    const uint32_t piece_max = std::min(static_cast<uint32_t>(options_.params.copy_chunk),
+                                        message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
+    do {
+        const uint32_t sent = push.bytes[1];  // by the message that has just left
+        push.address += sent;
+        if (push.header.opcode == Opcode::kPutData) {
+            push.header.nla += sent;
+        } else {
+            push.header.value += sent;
+        }
+        if (push.left == 0) {
+            push_ended(push);
+            return;
+        }
+        if (push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key)) {
+            ++counters_.atu_faults;
+            velo_peer& peer = *push.peer;
+            const uint32_t cookie = push.header.cookie;
+            free_pushes_.push_back(&push);
+            send_control(peer, {.opcode = Opcode::kDone,
+                                .status = static_cast<uint8_t>(Status::kAtuFault),
+                                .cookie = cookie});
+            return;
+        }
+        const auto piece = static_cast<uint32_t>(std::min<uint64_t>(push.left, piece_max));
+        push.left -= piece;
+        push.header.last = push.left == 0;
+        push.data[0] = &push.header;
+        push.bytes[0] = sizeof push.header;
+        push.data[1] = reinterpret_cast<const void*>(push.address);
+        push.bytes[1] = piece;
+        push.tag = 0;
+    } while (submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
+}
+
+/// All of a push has left. A copied put that was refused meanwhile ends only now: until here its memory was
+/// in use.
+template <class D>
+void Engine<D>::push_ended(Push& push) {
+    const bool put = push.header.opcode == Opcode::kPutData;
+    const uint32_t cookie = push.header.cookie;
+    free_pushes_.push_back(&push);
+    Waiting* waiting = put ? slots_.find(cookie) : nullptr;
+    if (waiting == nullptr) return;
+    waiting->pushing = false;
+    if (waiting->refused == Status::kOk) return;
+    RmaState& state = *waiting->state;
+    const Status status = waiting->refused;
+    slots_.release(cookie);
+    chunk_done(state, status);
+}
+
+template <class D>
+void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, uint32_t bytes) {
+    EngineHeader header;
+    if (bytes < sizeof header) {
+        ++counters_.engine_malformed;
+        return;
+    }
+    std::memcpy(&header, data, sizeof header);
+    const std::byte* body = data + sizeof header;
+    const uint32_t body_bytes = bytes - static_cast<uint32_t>(sizeof header);
+    switch (header.opcode) {
+        case Opcode::kPull: on_pull(peer, header); return;
+        case Opcode::kPullData: on_pull_data(header, body, body_bytes); return;
+        case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
+        case Opcode::kAtomic: on_atomic(peer, header); return;
+        case Opcode::kDone: on_done(header); return;
+    }
+    ++counters_.engine_malformed;
+}
+
+template <class D>
+void Engine<D>::on_pull(velo_peer& peer, const EngineHeader& header) {
+    uint64_t address = 0;
+    if (header.value == 0 || on_node_.atu().view().translate(header.nla, header.value, header.key,
+                                                             kAccessRead, address) != Status::kOk) {
+        ++counters_.atu_faults;
+        send_control(peer, {.opcode = Opcode::kDone,
+                            .status = static_cast<uint8_t>(Status::kAtuFault),
+                            .cookie = header.cookie});
+        return;
+    }
+    start_push(peer,
+               {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = header.nla, .key = header.key},
+               address, header.value);
+}
+
+template <class D>
+void Engine<D>::on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes) {
+    Waiting* waiting = slots_.find(header.cookie);
+    if (waiting == nullptr || waiting->wait != Wait::kPullChunk || header.value != waiting->received ||
+        bytes > waiting->bytes - waiting->received) {
+        ++counters_.engine_malformed;
+        return;
+    }
+    std::memcpy(static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received,
+                data, bytes);
+    waiting->received += bytes;
+    if (waiting->received != waiting->bytes) return;
+    RmaState& state = *waiting->state;
+    slots_.release(header.cookie);
+    chunk_done(state, Status::kOk);
+}
+
+template <class D>
+void Engine<D>::on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data,
+                            uint32_t bytes) {
+    uint64_t address = 0;
+    const Status status =
+        on_node_.atu().view().translate(header.nla, bytes, header.key, kAccessWrite, address);
+    if (status == Status::kOk) {
+        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
+    } else {
+        ++counters_.atu_faults;
+    }
+    // A piece that fails ends the whole; what is answered after that finds no one waiting.
+    if (status != Status::kOk || header.last != 0) {
+        send_control(
+            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
+    }
+}
+
+template <class D>
+void Engine<D>::on_atomic(velo_peer& peer, const EngineHeader& header) {
+    EngineHeader answer = {.opcode = Opcode::kDone, .cookie = header.cookie};
+    uint64_t address = 0;
+    Status status = Status::kProtocol;
+    if ((header.width == 4 || header.width == 8) && header.atomic < VELO_ATOMIC_COUNT) {
+        status =
+            on_node_.atu().view().translate(header.nla, header.width, header.key, kAccessAtomic, address);
+        if (status == Status::kOk && address % header.width != 0) status = Status::kBadParam;
+    }
+    if (status == Status::kOk) {
+        answer.value = apply_atomic(static_cast<velo_atomic_t>(header.atomic), header.width, address,
+                                    header.value, header.compare);
+        ++counters_.atomics_served;
+    } else {
+        ++counters_.atu_faults;
+    }
+    answer.status = static_cast<uint8_t>(status);
+    send_control(peer, answer);
+}
+
+template <class D>
+void Engine<D>::on_done(const EngineHeader& header) {
+    Waiting* found = slots_.find(header.cookie);
+    const auto status = static_cast<Status>(header.status);
+    // A pull that went well ends with its last data, so only its failure is announced.
+    const bool expected = found != nullptr && header.status <= static_cast<uint8_t>(Status::kProtocol) &&
+                          (found->wait == Wait::kPutChunk || found->wait == Wait::kAtomic ||
+                           (found->wait == Wait::kPullChunk && status != Status::kOk));
+    if (!expected) {
+        ++counters_.engine_malformed;
+        return;
+    }
+    if (found->pushing) {
+        found->refused = status;
+        return;
+    }
+    const Waiting waiting = *found;
+    slots_.release(header.cookie);
+    if (waiting.wait == Wait::kAtomic) {
+        atomic_done(*waiting.state, status, header.value);
+    } else {
+        chunk_done(*waiting.state, status);
+    }
+}
+
+}  // namespace velo

@@ -1,0 +1,126 @@
+#include "velo/options.h"
+
+#include <bit>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "velo/base/shared_segment.h"
+
+namespace velo {
+namespace {
+
+using base::SetupError;
+
+void check_range(const char* name, int64_t value, int64_t smallest, int64_t largest) {
+    if (value < smallest || value > largest) {
+        throw SetupError("btl_velo_" + std::string(name) + "=" + std::to_string(value) + " is outside " +
+                         std::to_string(smallest) + " to " + std::to_string(largest) +
+                         "; choose a value in that range");
+    }
+}
+
+void check_power_of_two(const char* name, int64_t value) {
+    if (!std::has_single_bit(static_cast<uint64_t>(value))) {
+        throw SetupError("btl_velo_" + std::string(name) + "=" + std::to_string(value) +
+                         " is not a power of two; the nearest are " +
+                         std::to_string(std::bit_floor(static_cast<uint64_t>(value))) + " and " +
+                         std::to_string(std::bit_ceil(static_cast<uint64_t>(value))));
+    }
+}
+
+template <class Names>
+std::string listed(const Names& names) {
+    std::string list;
+    for (const auto& [value, name] : names) list += (list.empty() ? "" : ", ") + std::string(name);
+    return list;
+}
+
+flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
+    const auto mode = flowctl::parse_mode(params.flow_control);
+    if (!mode) {
+        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) +
+                         " is not a mode; the modes are " + listed(flowctl::kModeNames));
+    }
+    const auto rounding = flowctl::parse_rounding(params.rounding);
+    if (!rounding) {
+        throw SetupError("btl_velo_rounding=" + std::string(params.rounding) + " is not one of " +
+                         listed(flowctl::kRoundingNames));
+    }
+    flowctl::Config config = {.mode = *mode,
+                              .peers = senders,
+                              .slots_per_peer = static_cast<uint32_t>(params.slots),
+                              .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
+                              .credit_slots = static_cast<uint32_t>(params.credit_slots),
+                              .rounding = *rounding,
+                              .piggyback = params.piggyback != 0};
+    // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
+    constexpr uint32_t kUncreditedSlots = 4096;
+    if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {
+        config.mailbox_slots = std::max(senders * config.slots_per_peer, kUncreditedSlots);
+    }
+    const flowctl::PlanResult result = flowctl::plan(config);
+    if (const auto* error = std::get_if<flowctl::PlanError>(&result)) throw SetupError(error->message);
+    return std::get<flowctl::Plan>(result);
+}
+
+}  // namespace
+
+EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
+                           const velo_host_t& host) {
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+    check_range(#name, params.name, smallest, largest);
+#define VELO_PARAM_TEXT(name, value, level, text)
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    check_power_of_two("ring_lines", params.ring_lines);
+    check_power_of_two("ring_bytes", params.ring_bytes);
+
+    EngineOptions options;
+    options.identity = identity;
+    options.host = host;
+    options.params = params;
+    const std::string_view single_copy = params.single_copy;
+    if (single_copy != "cma" && single_copy != "none") {
+        throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
+    }
+    options.single_copy = single_copy == "cma";
+    options.on_node = {.name = identity.name,
+                       .geometry = {.lines = static_cast<uint32_t>(params.ring_lines),
+                                    .body_bytes = static_cast<uint32_t>(params.ring_bytes)},
+                       .registrations_max = static_cast<uint32_t>(params.registrations)};
+    if (params.on_node_message_bytes_max > options.on_node.geometry.message_bytes_max()) {
+        throw SetupError("btl_velo_ring_bytes=" + std::to_string(params.ring_bytes) +
+                         " is less than twice the longest on-node message of " +
+                         std::to_string(params.on_node_message_bytes_max) +
+                         " bytes; raise it or lower btl_velo_shm_max_send_size and btl_velo_shm_eager_limit");
+    }
+
+    const auto ranks_per_node = static_cast<uint32_t>(params.ranks_per_node);
+    const uint32_t node = ranks_per_node == 0 ? 0 : identity.rank / ranks_per_node;
+    const uint32_t vpid = ranks_per_node == 0 ? identity.local_rank : identity.rank % ranks_per_node;
+    if (node > UINT16_MAX || vpid > UINT8_MAX) {
+        if (ranks_per_node == 0) return options;  // a node without a device needs no EXTOLL address
+        throw SetupError("btl_velo_ranks_per_node=" + std::to_string(ranks_per_node) +
+                         " makes more than 65536 nodes");
+    }
+    options.device_used = ranks_per_node != 0 && identity.job_size > ranks_per_node;
+    options.device = {.node = static_cast<uint16_t>(node),
+                      .vpid = static_cast<uint8_t>(vpid),
+                      .host_name = identity.name,
+                      .job_token = identity.job,
+                      .ports = static_cast<uint32_t>(params.ports),
+                      .faults = params.faults};
+    if (!options.device_used) return options;
+
+    // All processes plan for the same number of senders, the most that any of them has: those of the
+    // smallest node have most peers elsewhere.
+    const uint32_t remainder = identity.job_size % ranks_per_node;
+    const uint32_t smallest_node = remainder == 0 ? ranks_per_node : remainder;
+    options.plan = make_plan(params, identity.job_size - smallest_node);
+    options.device.mailbox_slots = options.plan.mailbox_slots;
+    return options;
+}
+
+}  // namespace velo

@@ -1,0 +1,72 @@
+/// The VELO packet: one 64-byte mailbox slot, 56 bytes of payload and a status word that is written last.
+///
+/// Source: FC 2; the status word keeps EXTOLL's bit positions (libvelo2), with two of its spare bits used:
+/// the piggyback flag (FC 5.4) and the lap, by which a software mailbox tells a fresh slot from an old one.
+/// EXTOLL's length counts 8-byte units; ours counts bytes, because piggybacking needs the exact end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace velo {
+
+inline constexpr size_t kPacketBytes = 64;
+inline constexpr size_t kPayloadBytes = 56;
+/// Piggybacked credits are the last two bytes of the payload (FC 5.4), so they need a packet that is
+/// at most this full.
+inline constexpr size_t kPiggybackBytes = 2;
+inline constexpr size_t kPiggybackOffset = kPayloadBytes - kPiggybackBytes;
+
+/// EXTOLL's two-bit message type (mtt).
+enum class MessageClass : uint8_t {
+    kHost = 0,    ///< a message of the host (an active message of a BTL)
+    kEngine = 1,  ///< a message between engines: copied RMA and its answers
+    kCredit = 2,  ///< a flow control packet, not part of any message
+};
+
+/// The status word, unpacked.
+struct PacketStatus {
+    uint16_t node = 0;  ///< source
+    uint8_t vpid = 0;   ///< source
+    uint8_t lap = 0;    ///< low bits of 1 + position / mailbox slots
+    MessageClass message_class = MessageClass::kHost;
+    bool piggyback = false;
+    bool end_of_message = false;
+    bool error = false;
+    uint8_t tag = 0;
+    uint8_t length = 0;  ///< bytes of payload, 0 to 56
+
+    [[nodiscard]] constexpr uint64_t pack() const {
+        return uint64_t{node} | uint64_t{vpid} << 16 | uint64_t{lap} << 24 |
+               static_cast<uint64_t>(message_class) << 32 | uint64_t{piggyback} << 34 |
+               uint64_t{end_of_message} << 36 | uint64_t{error} << 37 | uint64_t{tag} << 40 |
+               uint64_t{length} << 48;
+    }
+    /// Any 64 bits unpack; the reader checks what it depends on (class, length).
+    [[nodiscard]] static constexpr PacketStatus unpack(uint64_t word) {
+        return {.node = static_cast<uint16_t>(word),
+                .vpid = static_cast<uint8_t>(word >> 16),
+                .lap = static_cast<uint8_t>(word >> 24),
+                .message_class = static_cast<MessageClass>(word >> 32 & 3),
+                .piggyback = (word >> 34 & 1) != 0,
+                .end_of_message = (word >> 36 & 1) != 0,
+                .error = (word >> 37 & 1) != 0,
+                .tag = static_cast<uint8_t>(word >> 40),
+                .length = static_cast<uint8_t>(word >> 48 & 0x7f)};
+    }
+    constexpr bool operator==(const PacketStatus&) const = default;
+};
+
+struct alignas(kPacketBytes) Packet {
+    std::byte payload[kPayloadBytes];
+    uint64_t status;
+};
+static_assert(sizeof(Packet) == kPacketBytes && offsetof(Packet, status) == kPayloadBytes);
+
+/// Packets that a message of `bytes` takes; an empty message takes one.
+[[nodiscard]] constexpr uint32_t packets_for(size_t bytes) {
+    return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + kPayloadBytes - 1) / kPayloadBytes);
+}
+static_assert(packets_for(2048 + 16) == 37);  // FC 5.3
+
+}  // namespace velo

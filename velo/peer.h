@@ -1,0 +1,55 @@
+/// What the engine knows of one remote process, and what it publishes of itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "velo/base/intrusive_queue.h"
+#include "velo/device.h"
+#include "velo/shm/on_node.h"
+#include "velo/velo.h"
+
+/// Owner: the engine, until it closes; so a pointer to it stays good. Thread: the engine's.
+struct velo_peer {
+    velo_path_t path = VELO_PATH_NONE;
+    uint32_t index = 0;  ///< shm::PeerIndex or DeviceAddr, by path
+    uint64_t name = 0;
+    uint32_t rank = 0;
+    bool connected = false;   ///< by us; a peer that only wrote to us is not yet
+    bool direct = false;      ///< CMA or the device's RMA works with it, as far as is known
+    bool in_pending = false;  ///< in the engine's list of peers with waiting messages
+    void* context = nullptr;  ///< the host's
+    velo::base::IntrusiveQueue<velo_send_t> pending;
+};
+
+namespace velo {
+
+/// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
+struct EngineAddress {
+    static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
+    static constexpr uint16_t kVersion = 1;
+
+    uint32_t magic = kMagic;
+    uint16_t version = kVersion;
+    uint16_t node = 0;
+    uint64_t name = 0;
+    uint64_t job = 0;
+    uint32_t rank = 0;
+    uint32_t mailbox_slots = 0;
+    uint8_t flow_control = 0;  ///< flowctl::Mode
+    uint8_t piggyback = 0;
+    uint16_t credit_slots = 0;
+    uint32_t quota = 0;
+    /// Where eight bytes of private memory with the value of `probe` lie: a peer that can read them can
+    /// copy from here directly.
+    uint64_t probe_address = 0;
+    uint64_t probe = 0;
+    shm::OnNodeAddress on_node;
+    uint32_t reserved = 0;
+    uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
+    std::byte device[kDeviceAddressBytesMax] = {};
+};
+static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
+
+}  // namespace velo

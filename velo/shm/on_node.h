@@ -1,0 +1,189 @@
+/// The on-node path: rings between pairs that have talked, first contact, and who is polled how often.
+///
+/// Each process has one segment: contacts and bells by which others reach it, its ATU, and behind them the
+/// rings it sends through, added one by one at first contact. A process that nobody talks to costs its
+/// fixed part only. On-node traffic takes no VELO credits (FC 7.2): a ring's own room is its flow control.
+///
+/// Owner: the engine. Thread: the engine's; poll() may nest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "velo/base/atu_table.h"
+#include "velo/base/mpsc_ring.h"
+#include "velo/base/shared_segment.h"
+#include "velo/shm/ring.h"
+
+namespace velo::shm {
+
+/// Dense, from 0; stable while the path is open.
+using PeerIndex = uint32_t;
+
+struct OnNodeConfig {
+    uint64_t name = 0;  ///< this process, as its peers know it
+    RingGeometry geometry{.lines = 256, .body_bytes = 128u << 10};
+    uint32_t registrations_max = 4096;
+};
+
+/// What a process publishes of its on-node path.
+struct OnNodeAddress {
+    base::SegmentAddress segment;
+    uint64_t name = 0;
+    uint32_t registrations_max = 0;
+    uint32_t reserved = 0;
+};
+static_assert(sizeof(OnNodeAddress) == 56);
+
+struct OnNodeCounters {
+    uint64_t messages_sent = 0;
+    uint64_t messages_received = 0;
+    uint64_t rings_created = 0;
+    uint64_t rings_attached = 0;
+    uint64_t contacts_refused = 0;  ///< a first contact that could not be verified or attached
+    uint64_t garbage = 0;           ///< rings closed because of a header that cannot be
+    uint64_t bells_rung = 0;
+    uint64_t ring_full = 0;  ///< sends that found no room
+};
+
+class OnNode {
+  public:
+    /// Throws base::SetupError.
+    explicit OnNode(const OnNodeConfig& config);
+
+    [[nodiscard]] OnNodeAddress address() const;
+
+    /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here.
+    Status connect(const OnNodeAddress& address, PeerIndex& peer);
+
+    /// Room for a message of `bytes` to `peer`, or nullptr with the reason: kAgain, or what made first
+    /// contact impossible. bytes <= message_bytes_max().
+    [[nodiscard]] std::byte* reserve(PeerIndex peer, uint32_t bytes, Status& status) {
+        Peer& to = *peers_[peer];
+        if (!to.out) [[unlikely]] {
+            status = first_contact(to);
+            if (status != Status::kOk) return nullptr;
+        }
+        std::byte* room = to.out.reserve(bytes);
+        if (room == nullptr) {
+            ++counters_.ring_full;
+            status = Status::kAgain;
+        }
+        return room;
+    }
+
+    /// Sends what was written where reserve() said.
+    void commit(PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes) {
+        Peer& to = *peers_[peer];
+        ++counters_.messages_sent;
+        if (to.out.commit(message_class, tag, bytes)) [[unlikely]]
+            ring_bell(to);
+    }
+
+    /// Hands up to `budget` messages of each polled ring to handler.deliver(PeerIndex, const Message&). A
+    /// message that handler.accepts(const Message&) refuses stays where it is. Returns how many were taken.
+    template <class Handler>
+    uint32_t poll(uint32_t budget, Handler&& handler);
+
+    [[nodiscard]] uint64_t name(PeerIndex peer) const { return peers_[peer]->name; }
+    [[nodiscard]] int32_t pid(PeerIndex peer) const { return peers_[peer]->segment.address().pid; }
+    [[nodiscard]] const base::AtuView& atu_of(PeerIndex peer) const { return peers_[peer]->atu; }
+    [[nodiscard]] base::AtuTable& atu() { return atu_; }
+    [[nodiscard]] uint32_t message_bytes_max() const { return config_.geometry.message_bytes_max(); }
+    [[nodiscard]] const OnNodeCounters& counters() const { return counters_; }
+    [[nodiscard]] uint32_t peers() const { return static_cast<uint32_t>(peers_.size()); }
+
+  private:
+    /// A sender's first word: where its ring is. `proof` is the receiver's own token, which only those
+    /// that were given its address know.
+    struct Contact {
+        OnNodeAddress sender;
+        uint64_t proof = 0;
+        uint64_t ring_offset = 0;
+        RingGeometry geometry;
+    };
+    using ContactRing = base::MpscRing<Contact>;
+    static constexpr uint32_t kContacts = 64;
+    static constexpr uint32_t kBellWords = 16;
+    /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
+    static constexpr uint32_t kAlwaysPolled = 8;
+    static constexpr uint32_t kSilentPolls = 4096;
+
+    struct Peer {
+        uint64_t name = 0;
+        base::SharedSegment segment;
+        ContactRing contacts;
+        std::atomic<uint64_t>* bells = nullptr;
+        base::AtuView atu;
+        base::Mapping out_memory;
+        uint64_t out_offset = 0;
+        RingProducer out;
+        base::Mapping in_memory;
+        RingConsumer in;
+        uint32_t silent_polls = 0;
+    };
+
+    struct Layout;
+
+    Status first_contact(Peer& peer);
+    void ring_bell(Peer& peer);
+    void answer_contact(const Contact& contact);
+    void take_contacts();
+    void wake(PeerIndex peer);
+    void answer_bells();
+    void fall_asleep(size_t active_position);
+    void close_ring(size_t active_position);
+
+    OnNodeConfig config_;
+    base::SharedSegment segment_;
+    ContactRing contacts_;
+    std::atomic<uint64_t>* bells_ = nullptr;
+    base::AtuTable atu_;
+    std::vector<std::unique_ptr<Peer>> peers_;
+    std::unordered_map<uint64_t, PeerIndex> by_name_;
+    std::vector<PeerIndex> active_;
+    std::vector<PeerIndex> dormant_;
+    size_t sweep_ = 0;
+    OnNodeCounters counters_;
+};
+
+template <class Handler>
+uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
+    take_contacts();
+    if (!dormant_.empty()) [[unlikely]]
+        answer_bells();
+    uint32_t taken = 0;
+    // A handler may poll again and change active_, so nothing of it is held across one.
+    for (size_t i = 0; i < active_.size(); ++i) {
+        const PeerIndex index = active_[i];
+        Peer& peer = *peers_[index];
+        uint32_t messages = 0;
+        while (messages < budget) {
+            Message message;
+            const RingConsumer::Peek seen = peer.in.peek(message);
+            if (seen == RingConsumer::Peek::kNothing) break;
+            if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
+                close_ring(i);
+                break;
+            }
+            if (!handler.accepts(message)) [[unlikely]]
+                break;
+            peer.in.take(message);
+            handler.deliver(index, message);
+            peer.in.release();
+            ++counters_.messages_received;
+            ++messages;
+        }
+        taken += messages;
+        if (messages != 0) {
+            peer.silent_polls = 0;
+        } else if (active_.size() > kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
+            fall_asleep(i);
+        }
+    }
+    return taken;
+}
+
+}  // namespace velo::shm

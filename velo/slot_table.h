@@ -1,0 +1,78 @@
+/// Operations that wait for an answer, named by a cookie that goes out and comes back.
+///
+/// A cookie is a slot index and the slot's generation, so that an answer that comes late or twice, or that a
+/// peer made up, finds nothing. Owner: the engine. Thread: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace velo {
+
+template <class T>
+class SlotTable {
+  public:
+    static constexpr uint32_t kIndexBits = 16;
+    static constexpr uint32_t kNone = UINT32_MAX;
+
+    /// At most 65536 slots.
+    explicit SlotTable(uint32_t capacity) : slots_(capacity) {
+        free_.reserve(capacity);
+        for (uint32_t index = capacity; index-- > 0;) free_.push_back(index);
+    }
+
+    /// A cookie for `value`, or kNone when every slot is taken.
+    uint32_t take(const T& value) {
+        if (free_.empty()) return kNone;
+        const uint32_t index = free_.back();
+        free_.pop_back();
+        slots_[index].value = value;
+        slots_[index].taken = true;
+        return index | uint32_t{slots_[index].generation} << kIndexBits;
+    }
+
+    /// What the cookie names, or nullptr.
+    T* find(uint32_t cookie) {
+        const uint32_t index = cookie & ((1u << kIndexBits) - 1);
+        if (index >= slots_.size()) return nullptr;
+        Slot& slot = slots_[index];
+        return slot.taken && slot.generation == cookie >> kIndexBits ? &slot.value : nullptr;
+    }
+
+    /// The same, by index only: for devices, whose cookies have no room for more.
+    T* find_index(uint16_t index) {
+        return index < slots_.size() && slots_[index].taken ? &slots_[index].value : nullptr;
+    }
+    [[nodiscard]] uint32_t cookie_of(uint16_t index) const {
+        return index | uint32_t{slots_[index].generation} << kIndexBits;
+    }
+
+    /// Ends a cookie that find() knows.
+    void release(uint32_t cookie) {
+        const uint32_t index = cookie & ((1u << kIndexBits) - 1);
+        slots_[index].taken = false;
+        ++slots_[index].generation;
+        free_.push_back(index);
+    }
+
+    [[nodiscard]] uint32_t taken() const { return static_cast<uint32_t>(slots_.size() - free_.size()); }
+
+    /// Calls visit(cookie, value) for every taken slot; `visit` may release the one it is shown.
+    template <class Visit>
+    void for_each(Visit&& visit) {
+        for (uint32_t index = 0; index < slots_.size(); ++index) {
+            if (slots_[index].taken) visit(cookie_of(static_cast<uint16_t>(index)), slots_[index].value);
+        }
+    }
+
+  private:
+    struct Slot {
+        T value{};
+        uint16_t generation = 0;
+        bool taken = false;
+    };
+    std::vector<Slot> slots_;
+    std::vector<uint32_t> free_;
+};
+
+}  // namespace velo

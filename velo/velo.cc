@@ -1,0 +1,165 @@
+/// The C face of the engine, over the software EXTOLL device. No exception leaves it.
+#include "velo/velo.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "sim_device/shim/shim_device.h"
+#include "velo/engine.h"
+#include "velo/options.h"
+
+struct velo_engine : velo::Engine<velo::shim::ShimDevice> {
+    using Engine::Engine;
+};
+
+namespace {
+
+using velo::Status;
+
+static_assert(static_cast<int>(Status::kProtocol) == VELO_PROTOCOL);
+static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
+static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
+
+void put_error(char* error, size_t error_bytes, const char* text) noexcept {
+    if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
+}
+
+void report_counters(const velo_engine& engine) {
+    velo_counters_t counters;
+    engine.counters(counters);
+    std::string line;
+    const auto add = [&line](const char* name, uint64_t value) {
+        if (value != 0) line += std::string(" ") + name + "=" + std::to_string(value);
+    };
+#define VELO_COUNTER(name, text) add(#name, counters.name);
+#include "velo/counters.def"
+#undef VELO_COUNTER
+    const velo_host_t& host = engine.options().host;
+    line = "velo: rank " + std::to_string(engine.options().identity.rank) + " counters:" + line;
+    host.log(host.context, 0, line.c_str());
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* velo_status_text(int status) noexcept {
+    return to_string(static_cast<Status>(status));
+}
+
+void velo_params_default(velo_params_t* params) noexcept {
+    *params = {};
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text) params->name = value;
+#define VELO_PARAM_TEXT(name, value, level, text) params->name = value;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    params->on_node_message_bytes_max = 32768;
+    params->device_message_bytes_max = 4096;
+}
+
+velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
+                         const velo_host_t* host, char* error, size_t error_bytes) noexcept {
+    try {
+        return new velo_engine(velo::make_options(*params, *identity, *host));
+    } catch (const std::exception& failure) {
+        put_error(error, error_bytes, failure.what());
+    }
+    return nullptr;
+}
+
+void velo_close(velo_engine_t* engine) noexcept {
+    try {
+        if (engine->options().params.stats != 0) report_counters(*engine);
+    } catch (const std::exception&) {
+        // Out of memory while leaving: there is nobody left to tell.
+    }
+    delete engine;
+}
+
+size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) noexcept {
+    const velo::EngineAddress own = engine->address();
+    if (bytes < sizeof own) return 0;
+    std::memcpy(address, &own, sizeof own);
+    return sizeof own;
+}
+
+bool velo_device_used(const velo_engine_t* engine) noexcept {
+    return engine->options().device_used;
+}
+
+int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
+                 velo_peer_t** peer, char* error, size_t error_bytes) noexcept {
+    try {
+        velo::EngineAddress theirs;
+        if (bytes != sizeof theirs) {
+            put_error(error, error_bytes, "the peer runs another version of velo");
+            return VELO_UNSUPPORTED;
+        }
+        std::memcpy(&theirs, address, sizeof theirs);
+        std::string text;
+        const Status status = engine->connect(theirs, same_host, peer_context, *peer, text);
+        if (status != Status::kOk) put_error(error, error_bytes, text.c_str());
+        return static_cast<int>(status);
+    } catch (const std::exception& failure) {
+        put_error(error, error_bytes, failure.what());
+        return VELO_NO_RESOURCE;
+    }
+}
+
+velo_path_t velo_peer_path(const velo_peer_t* peer) noexcept {
+    return peer->path;
+}
+
+int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+                  size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
+    velo_send_t send = {};
+    send.data[0] = header;
+    send.bytes[0] = static_cast<uint32_t>(header_bytes);
+    send.data[1] = payload;
+    send.bytes[1] = static_cast<uint32_t>(payload_bytes);
+    send.tag = tag;
+    return static_cast<int>(engine->send_now(*peer, send));
+}
+
+void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {
+    return engine->reserve(*peer, static_cast<uint32_t>(bytes));
+}
+
+void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t bytes) noexcept {
+    engine->commit(*peer, tag, static_cast<uint32_t>(bytes));
+}
+
+bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) noexcept {
+    send->tag = tag;
+    return engine->send(*peer, *send);
+}
+
+int velo_register(velo_engine_t* engine, void* base, size_t bytes, uint32_t access,
+                  velo_handle_t* handle) noexcept {
+    return static_cast<int>(engine->register_memory(base, bytes, access, *handle));
+}
+
+void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) noexcept {
+    engine->deregister(*handle);
+}
+
+void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) noexcept {
+    engine->post(*peer, *rma);
+}
+
+int velo_progress(velo_engine_t* engine) noexcept {
+    return engine->progress();
+}
+
+bool velo_busy(const velo_engine_t* engine) noexcept {
+    return engine->busy();
+}
+
+void velo_counters(const velo_engine_t* engine, velo_counters_t* counters) noexcept {
+    engine->counters(*counters);
+}
+
+}  // extern "C"

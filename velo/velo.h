@@ -1,0 +1,200 @@
+/*
+ * The C face of the engine: what a host (Open MPI's BTL and MTL) calls, and what it is called back with.
+ *
+ * No C++ type and no exception crosses it. Every function takes the engine's lock itself when the engine was
+ * opened for several threads; callbacks run without it and may call anything here but velo_close.
+ */
+#ifndef VELO_VELO_H
+#define VELO_VELO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define VELO_NOEXCEPT noexcept
+extern "C" {
+#else
+#define VELO_NOEXCEPT
+#endif
+
+typedef struct velo_engine velo_engine_t;
+typedef struct velo_peer velo_peer_t;
+
+/* Values of velo_status_t are those of velo::Status (velo/base/status.h). */
+typedef enum {
+    VELO_OK = 0,
+    VELO_AGAIN,
+    VELO_BAD_PARAM,
+    VELO_ATU_FAULT,
+    VELO_UNSUPPORTED,
+    VELO_PEER_DEAD,
+    VELO_NO_RESOURCE,
+    VELO_FAILED,
+    VELO_PROTOCOL,
+} velo_status_t;
+
+const char* velo_status_text(int status) VELO_NOEXCEPT;
+
+/* Parameters: the table velo/params.def as a struct. Texts are borrowed for the call. */
+typedef struct {
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text) int name;
+#define VELO_PARAM_TEXT(name, value, level, text) const char* name;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    /* Longest message that the host sends, by path; its header included. */
+    uint32_t on_node_message_bytes_max;
+    uint32_t device_message_bytes_max;
+    /* Several threads may call at once. */
+    bool threads;
+} velo_params_t;
+
+/* Counters: the table velo/counters.def as a struct. */
+typedef struct {
+#define VELO_COUNTER(name, text) uint64_t name;
+#include "velo/counters.def"
+#undef VELO_COUNTER
+} velo_counters_t;
+
+/* Which process this is in its job. `name` is unique over all jobs that may meet. */
+typedef struct {
+    uint64_t name;
+    uint64_t job;
+    uint32_t rank;
+    uint32_t job_size;
+    uint32_t local_rank;
+    uint32_t local_size;
+} velo_identity_t;
+
+typedef enum {
+    VELO_PATH_NONE = 0,
+    VELO_PATH_ON_NODE,
+    VELO_PATH_DEVICE,
+} velo_path_t;
+
+/* One message on its way out. Part of the host's fragment; the engine's until `sent` is called. The first
+ * three members are the host's to fill, the rest is the engine's. */
+typedef struct velo_send {
+    const void* data[2];
+    uint32_t bytes[2]; /* either may be 0 */
+    struct velo_send* next;
+    uint32_t total;
+    uint32_t done; /* packets' payload already sent */
+    uint8_t tag;
+    uint8_t message_class;
+    uint8_t origin;
+    bool stalled;
+} velo_send_t;
+
+/* A range of memory that peers may access. Flat; the owner publishes it as bytes. */
+typedef struct {
+    uint64_t base; /* the owner's virtual address */
+    uint64_t bytes;
+    uint64_t nla[2]; /* on-node, device */
+    uint32_t key[2]; /* 0: not registered there; the transfer is refused */
+} velo_handle_t;
+
+typedef enum {
+    VELO_RMA_GET,
+    VELO_RMA_PUT,
+    VELO_RMA_ATOMIC,
+} velo_rma_kind_t;
+
+typedef enum {
+    VELO_ATOMIC_ADD,
+    VELO_ATOMIC_AND,
+    VELO_ATOMIC_OR,
+    VELO_ATOMIC_XOR,
+    VELO_ATOMIC_SWAP,
+    VELO_ATOMIC_MIN, /* signed */
+    VELO_ATOMIC_MAX, /* signed */
+    VELO_ATOMIC_COMPARE_SWAP,
+    VELO_ATOMIC_COUNT,
+} velo_atomic_t;
+
+/* One transfer or atomic. Part of the host's request; the engine's until `rma_done` is called, which
+ * happens once, perhaps before velo_rma returns. A put is done when its data is visible at the target. */
+typedef struct velo_rma {
+    velo_rma_kind_t kind;
+    velo_atomic_t atomic;
+    uint32_t width; /* of an atomic: 4 or 8 bytes, at an address of that alignment */
+    void* local;    /* target of a get, source of a put; an atomic's old value goes here unless NULL */
+    uint64_t remote_address;
+    velo_handle_t remote;
+    uint64_t bytes;
+    uint64_t operand;
+    uint64_t compare;
+    uint64_t engine[16];
+} velo_rma_t;
+
+/* What the engine asks of its host. */
+typedef struct {
+    void* context;
+    /* False: a message with this tag can not be taken yet; it stays where it is. */
+    bool (*accepts)(void* context, uint8_t tag);
+    /* A message, valid and writable during the call. `peer_context`: see velo_connect; NULL until then. */
+    void (*receive)(void* context, velo_path_t path, void* peer_context, uint8_t tag, void* data,
+                    size_t bytes);
+    /* A message that velo_send queued has left. */
+    void (*sent)(void* context, velo_send_t* send, int status);
+    void (*rma_done)(void* context, velo_rma_t* rma, int status);
+    /* One line for the user; level 0: must be seen, 1: information. */
+    void (*log)(void* context, int level, const char* line);
+} velo_host_t;
+
+#define VELO_ADDRESS_BYTES_MAX 512
+
+/* Fills in every parameter's default. */
+void velo_params_default(velo_params_t* params) VELO_NOEXCEPT;
+
+/* Opens an engine, cheaply. NULL on failure, with a sentence in `error`. */
+velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
+                         const velo_host_t* host, char* error, size_t error_bytes) VELO_NOEXCEPT;
+void velo_close(velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* Writes what peers need to connect; returns its length, at most VELO_ADDRESS_BYTES_MAX. */
+size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) VELO_NOEXCEPT;
+
+/* True when some process of the job is reached through the device. */
+bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* Makes a peer usable. `same_host`: the host knows that it runs on this machine. VELO_UNSUPPORTED: it can not
+ * be reached by velo, and why stands in `error`. Connecting twice returns the same peer. */
+int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
+                 velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;
+velo_path_t velo_peer_path(const velo_peer_t* peer) VELO_NOEXCEPT;
+
+/* Sends a message of two parts if that is possible at once, without keeping a pointer. VELO_AGAIN: nothing
+ * was done, use velo_send. */
+int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+                  size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
+
+/* Room for a message of `bytes` on an on-node ring, to be written in place and sent by velo_commit; NULL when
+ * there is none now. The lock is held from a successful reserve to its commit. */
+void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
+void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t bytes) VELO_NOEXCEPT;
+
+/* Sends or queues; never refuses. True: it has left, `sent` is not called. False: `sent` will be. */
+bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) VELO_NOEXCEPT;
+
+/* Registers for remote reads (1), writes (2), atomics (4). VELO_NO_RESOURCE: the tables are full. */
+int velo_register(velo_engine_t* engine, void* base, size_t bytes, uint32_t access,
+                  velo_handle_t* handle) VELO_NOEXCEPT;
+void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) VELO_NOEXCEPT;
+
+void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) VELO_NOEXCEPT;
+
+/* Moves everything on that can move. Returns how many things happened. */
+int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* True while a message or a transfer waits for something. */
+bool velo_busy(const velo_engine_t* engine) VELO_NOEXCEPT;
+
+void velo_counters(const velo_engine_t* engine, velo_counters_t* counters) VELO_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* VELO_VELO_H */

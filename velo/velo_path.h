@@ -1,0 +1,303 @@
+/// Messages over a device's mailboxes: cut into packets, sent under credits, put together again (FC 2, 3, 5).
+///
+/// Owner: the engine. Thread: the engine's; poll() may nest, because a handler may poll again.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "flowctl/flow_control.h"
+#include "velo/base/check.h"
+#include "velo/device.h"
+#include "velo/velo.h"
+
+namespace velo {
+
+/// Copies [offset, offset + bytes) of a message in two parts.
+inline void gather(const velo_send_t& send, uint32_t offset, std::byte* to, uint32_t bytes) {
+    if (offset < send.bytes[0]) {
+        const uint32_t here = std::min(bytes, send.bytes[0] - offset);
+        std::memcpy(to, static_cast<const std::byte*>(send.data[0]) + offset, here);
+        to += here;
+        offset += here;
+        bytes -= here;
+    }
+    if (bytes != 0) {
+        std::memcpy(to, static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]), bytes);
+    }
+}
+
+/// Events that the path counts itself; what the device sees is in DeviceCounters.
+struct VeloPathCounters {
+    uint64_t messages_sent = 0;
+    uint64_t messages_received = 0;
+    uint64_t malformed = 0;
+    uint64_t credit_packets_sent = 0;
+    uint64_t credit_packets_received = 0;
+    uint64_t credits_returned_explicit = 0;
+    uint64_t credits_returned_piggyback = 0;
+    uint64_t credits_received = 0;
+    uint64_t stalls = 0;
+};
+
+template <class D>
+class VeloPath {
+  public:
+    /// `message_bytes_max`: longest message, in either direction.
+    VeloPath(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max)
+        : device_(device), plan_(plan), flow_(plan), message_bytes_max_(message_bytes_max) {}
+
+    /// False when the peer is one more than the mailbox was planned for.
+    [[nodiscard]] bool admits(DeviceAddr peer) const { return peer < plan_.peers; }
+
+    /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
+    /// call again later, with nothing else to this peer in between; kPeerDead.
+    Status send(DeviceAddr to, velo_send_t& send);
+
+    /// Whether a message of `bytes` could go at once as far as credits are concerned.
+    [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) const {
+        const uint32_t packets = packets_for(bytes);
+        if (plan_.mode == flowctl::Mode::kNone) return packets <= device_.peer(to).mailbox_slots;
+        return flow_.sendable(to, packets) == packets;
+    }
+
+    /// Takes up to `budget` packets. handler.accepts(class, tag) is asked before a message's last packet is
+    /// taken; handler.deliver(DeviceAddr, class, tag, data, bytes) gets whole messages. Returns how many
+    /// packets were taken.
+    template <class Handler>
+    uint32_t poll(uint32_t budget, Handler&& handler);
+
+    /// Sends credit packets that could not go at once.
+    void flush_owed();
+
+    [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
+    [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
+    [[nodiscard]] bool owes() const { return !owing_.empty(); }
+
+  private:
+    /// Messages under reassembly: a buffer exists only while its peer is in the middle of a message.
+    struct Reassembly {
+        std::unique_ptr<std::byte[]> buffer;
+        uint32_t bytes = 0;
+        bool broken = false;  ///< the rest of this message is dropped
+    };
+    struct PeerState {
+        Reassembly in;
+        uint32_t owed = 0;  ///< credits to return explicitly that have not left yet
+    };
+
+    PeerState& state(DeviceAddr peer) {
+        if (peer >= peers_.size()) [[unlikely]]
+            peers_.resize(peer + 1);
+        return peers_[peer];
+    }
+    void perform(const flowctl::Actions& actions);
+    bool send_credits(DeviceAddr to, uint32_t credits);
+    void take_credits(DeviceAddr from, uint32_t credits);
+    bool append(Reassembly& in, const std::byte* payload, uint32_t length);
+    std::unique_ptr<std::byte[]> take_buffer();
+
+    D& device_;
+    flowctl::Plan plan_;
+    flowctl::FlowControl flow_;
+    uint32_t message_bytes_max_;
+    std::vector<PeerState> peers_;
+    std::vector<DeviceAddr> owing_;
+    std::vector<std::unique_ptr<std::byte[]>> buffers_;
+    VeloPathCounters counters_;
+};
+
+template <class D>
+Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
+    const uint32_t left = send.total - send.done;
+    const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
+    const bool credited = plan_.mode != flowctl::Mode::kNone;
+    uint32_t packets = flow_.sendable(to, wanted);
+    if (packets < wanted && !send.stalled) {
+        send.stalled = true;
+        ++counters_.stalls;
+    }
+    if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
+    // A guarded message longer than the mailbox would never find room in one piece.
+    if (!credited) packets = std::min(packets, std::max(1u, device_.peer(to).mailbox_slots));
+
+    flowctl::Actions actions;
+    const auto fill = [&](uint32_t index, std::byte* payload) {
+        const uint32_t offset = send.done + index * static_cast<uint32_t>(kPayloadBytes);
+        const uint32_t length = std::min(send.total - offset, static_cast<uint32_t>(kPayloadBytes));
+        gather(send, offset, payload, length);
+        PacketStatus status = {.message_class = static_cast<MessageClass>(send.message_class),
+                               .end_of_message = offset + length == send.total,
+                               .tag = send.tag,
+                               .length = static_cast<uint8_t>(length)};
+        if (status.end_of_message && length <= kPiggybackOffset) {
+            // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves.
+            const auto credits = static_cast<uint16_t>(flow_.take_piggyback(to, UINT16_MAX, actions));
+            if (credits != 0) {
+                std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
+                status.piggyback = true;
+                counters_.credits_returned_piggyback += credits;
+            }
+        }
+        return status;
+    };
+    const Status status =
+        device_.send(to, packets, credited ? Admission::kCredited : Admission::kGuarded, fill);
+    if (status != Status::kOk) return status;
+    flow_.packets_sent(to, packets);
+    send.done = std::min(send.total, send.done + packets * static_cast<uint32_t>(kPayloadBytes));
+    perform(actions);
+    if (packets < wanted) return Status::kAgain;
+    ++counters_.messages_sent;
+    return Status::kOk;
+}
+
+template <class D>
+void VeloPath<D>::perform(const flowctl::Actions& actions) {
+    for (const flowctl::Action& action : actions) {
+        // The only kind so far; a switch without default makes the next one a compile error here.
+        switch (action.kind) {
+            case flowctl::ActionKind::kSendCredits:
+                if (!send_credits(action.peer, action.credits)) {
+                    PeerState& peer = state(action.peer);
+                    if (peer.owed == 0) owing_.push_back(action.peer);
+                    peer.owed += action.credits;
+                }
+                break;
+        }
+    }
+}
+
+template <class D>
+bool VeloPath<D>::send_credits(DeviceAddr to, uint32_t credits) {
+    const auto fill = [credits](uint32_t, std::byte* payload) {
+        const auto value = static_cast<uint16_t>(credits);
+        std::memcpy(payload, &value, sizeof value);
+        return PacketStatus{
+            .message_class = MessageClass::kCredit, .end_of_message = true, .length = sizeof value};
+    };
+    const Status status = device_.send(to, 1, Admission::kCredited, fill);
+    if (status == Status::kAgain) return false;
+    if (status != Status::kOk) return true;  // a dead peer needs no credits
+    ++counters_.credit_packets_sent;
+    counters_.credits_returned_explicit += credits;
+    return true;
+}
+
+template <class D>
+void VeloPath<D>::flush_owed() {
+    for (size_t i = 0; i < owing_.size();) {
+        PeerState& peer = state(owing_[i]);
+        const uint32_t credits = std::min(peer.owed, plan_.return_max);
+        if (!send_credits(owing_[i], credits)) {
+            ++i;
+            continue;
+        }
+        peer.owed -= credits;
+        if (peer.owed != 0) continue;
+        owing_[i] = owing_.back();
+        owing_.pop_back();
+    }
+}
+
+template <class D>
+void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
+    flowctl::Actions actions;
+    if (flow_.credits_arrived(from, credits, actions) != Status::kOk) {
+        ++counters_.malformed;
+        return;
+    }
+    counters_.credits_received += credits;
+    perform(actions);
+}
+
+template <class D>
+std::unique_ptr<std::byte[]> VeloPath<D>::take_buffer() {
+    if (buffers_.empty()) return std::make_unique_for_overwrite<std::byte[]>(message_bytes_max_);
+    auto buffer = std::move(buffers_.back());
+    buffers_.pop_back();
+    return buffer;
+}
+
+template <class D>
+bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t length) {
+    if (length > message_bytes_max_ - in.bytes) return false;
+    if (!in.buffer) in.buffer = take_buffer();
+    std::memcpy(in.buffer.get() + in.bytes, payload, length);
+    in.bytes += length;
+    return true;
+}
+
+template <class D>
+template <class Handler>
+uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
+    uint32_t taken = 0;
+    DeviceAddr from = kNoAddr;
+    alignas(16) std::array<std::byte, kPayloadBytes> single;
+    while (taken < budget) {
+        const Packet* packet = device_.peek(from);
+        if (packet == nullptr) break;
+        const PacketStatus status = PacketStatus::unpack(packet->status);
+        if (!admits(from) || status.length > kPayloadBytes ||
+            (status.piggyback && status.length > kPiggybackOffset)) [[unlikely]] {
+            device_.advance();
+            ++counters_.malformed;
+            ++taken;
+            continue;
+        }
+        if (status.message_class == MessageClass::kCredit) {
+            uint16_t credits = 0;
+            std::memcpy(&credits, packet->payload, sizeof credits);
+            device_.advance();
+            ++taken;
+            ++counters_.credit_packets_received;
+            take_credits(from, credits);
+            continue;
+        }
+        if (status.end_of_message && !handler.accepts(status.message_class, status.tag)) [[unlikely]]
+            break;
+
+        bool alone = false;
+        {
+            Reassembly& in = state(from).in;
+            alone = status.end_of_message && in.bytes == 0 && !in.broken;
+            if (alone) {
+                std::memcpy(single.data(), packet->payload, status.length);
+            } else if (!in.broken && !append(in, packet->payload, status.length)) {
+                in.broken = true;
+                ++counters_.malformed;
+            }
+        }
+        uint16_t credits = 0;
+        if (status.piggyback) std::memcpy(&credits, packet->payload + kPiggybackOffset, sizeof credits);
+        device_.advance();
+        ++taken;
+        flowctl::Actions actions;
+        if (flow_.packets_retrieved(from, 1, actions) != Status::kOk) ++counters_.malformed;
+        perform(actions);
+        if (status.piggyback) take_credits(from, credits);
+        if (!status.end_of_message) continue;
+
+        // Nothing of the peer's state is in use during the upcall: it may poll again.
+        Reassembly& in = state(from).in;
+        std::unique_ptr<std::byte[]> buffer = std::move(in.buffer);
+        const uint32_t bytes = alone ? status.length : in.bytes;
+        const bool broken = std::exchange(in.broken, false);
+        in.bytes = 0;
+        if (!broken) {
+            ++counters_.messages_received;
+            handler.deliver(from, status.message_class, status.tag, alone ? single.data() : buffer.get(),
+                            bytes);
+        }
+        if (buffer) buffers_.push_back(std::move(buffer));
+    }
+    return taken;
+}
+
+}  // namespace velo
