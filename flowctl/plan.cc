@@ -17,7 +17,7 @@ PlanError refuse(std::string message, uint64_t smallest_mailbox_slots = 0) {
     return {.status = Status::kBadParam,
             .smallest_mailbox_slots =
                 smallest_mailbox_slots <= kSlotsMax ? static_cast<uint32_t>(smallest_mailbox_slots) : 0,
-            .message = "flow control: " + std::move(message)};
+            .message = "" + std::move(message)};
 }
 
 /// Equation 2 (FC 5.2): the credit region has credit_slots for each peer, and the data region as many.

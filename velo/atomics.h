@@ -37,6 +37,9 @@ T apply_atomic(velo_atomic_t operation, T* target, T operand, T compare) {
         case VELO_ATOMIC_COMPARE_SWAP:
             __atomic_compare_exchange_n(target, &compare, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
             return compare;
+        case VELO_ATOMIC_LOGICAL_AND: return replace([&](T old) { return T{old != 0 && operand != 0}; });
+        case VELO_ATOMIC_LOGICAL_OR: return replace([&](T old) { return T{old != 0 || operand != 0}; });
+        case VELO_ATOMIC_LOGICAL_XOR: return replace([&](T old) { return T{(old != 0) != (operand != 0)}; });
         case VELO_ATOMIC_COUNT: break;
     }
     return T{};

@@ -210,7 +210,12 @@ Engine<D>::Engine(const EngineOptions& options)
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
       slots_(kSlots) {
     if (options.device_used) {
-        device_.emplace(options.device);
+        try {
+            device_.emplace(options.device);
+        } catch (const base::SetupError& error) {
+            if (options.device.faults.empty()) throw;
+            throw base::SetupError("btl_velo_faults=" + options.device.faults + ": " + error.what());
+        }
         velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
     }
 }

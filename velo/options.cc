@@ -3,6 +3,7 @@
 #include <bit>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "velo/base/shared_segment.h"
@@ -36,7 +37,35 @@ std::string listed(const Names& names) {
     return list;
 }
 
+/// A mailbox is sized in one way or the other.
+void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
+    const uint64_t by_share = uint64_t{senders} * static_cast<uint32_t>(params.slots);
+    if (params.mailbox_slots == 0 || params.slots == static_cast<int>(flowctl::kSlotsPerPeerDefault) ||
+        by_share == static_cast<uint32_t>(params.mailbox_slots)) {
+        return;
+    }
+    throw SetupError("btl_velo_mailbox_slots=" + std::to_string(params.mailbox_slots) +
+                     " contradicts btl_velo_slots=" + std::to_string(params.slots) + ", which makes " +
+                     std::to_string(by_share) + " for " + std::to_string(senders) +
+                     " senders; set only one of them");
+}
+
+/// Flow control's own names of what it was given, as the user spells them.
+std::string in_users_words(std::string text) {
+    const std::pair<std::string_view, std::string_view> words[] = {
+        {"slots_per_peer", "btl_velo_slots"},
+        {"mailbox_slots", "btl_velo_mailbox_slots"},
+        {"credit_slots", "btl_velo_credit_slots"}};
+    for (const auto& [from, to] : words) {
+        for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+            text.replace(at, from.size(), to);
+        }
+    }
+    return text;
+}
+
 flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
+    check_mailbox_size(params, senders);
     const auto mode = flowctl::parse_mode(params.flow_control);
     if (!mode) {
         throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) +
@@ -60,7 +89,9 @@ flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
         config.mailbox_slots = std::max(senders * config.slots_per_peer, kUncreditedSlots);
     }
     const flowctl::PlanResult result = flowctl::plan(config);
-    if (const auto* error = std::get_if<flowctl::PlanError>(&result)) throw SetupError(error->message);
+    if (const auto* error = std::get_if<flowctl::PlanError>(&result))
+        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " +
+                         in_users_words(error->message));
     return std::get<flowctl::Plan>(result);
 }
 

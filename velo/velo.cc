@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim_device/shim/shim_device.h"
+#include "velo/atomics.h"
 #include "velo/engine.h"
 #include "velo/options.h"
 
@@ -148,6 +149,20 @@ void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) noexcep
 
 void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) noexcept {
     engine->post(*peer, *rma);
+}
+
+void velo_rma_here(velo_rma_t* rma) noexcept {
+    auto* here = reinterpret_cast<void*>(rma->remote_address);
+    switch (rma->kind) {
+        case VELO_RMA_GET: std::memcpy(rma->local, here, rma->bytes); break;
+        case VELO_RMA_PUT: std::memcpy(here, rma->local, rma->bytes); break;
+        case VELO_RMA_ATOMIC: {
+            const uint64_t old =
+                velo::apply_atomic(rma->atomic, rma->width, rma->remote_address, rma->operand, rma->compare);
+            if (rma->local != nullptr) std::memcpy(rma->local, &old, rma->width);
+            break;
+        }
+    }
 }
 
 int velo_progress(velo_engine_t* engine) noexcept {

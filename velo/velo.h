@@ -110,6 +110,9 @@ typedef enum {
     VELO_ATOMIC_MIN, /* signed */
     VELO_ATOMIC_MAX, /* signed */
     VELO_ATOMIC_COMPARE_SWAP,
+    VELO_ATOMIC_LOGICAL_AND, /* results 0 or 1 */
+    VELO_ATOMIC_LOGICAL_OR,
+    VELO_ATOMIC_LOGICAL_XOR,
     VELO_ATOMIC_COUNT,
 } velo_atomic_t;
 
@@ -184,6 +187,10 @@ int velo_register(velo_engine_t* engine, void* base, size_t bytes, uint32_t acce
 void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) VELO_NOEXCEPT;
 
 void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) VELO_NOEXCEPT;
+
+/* Does the operation at once on memory of this process: `remote_address` is an address here, `remote` is not
+ * looked at, and `rma_done` is not called. */
+void velo_rma_here(velo_rma_t* rma) VELO_NOEXCEPT;
 
 /* Moves everything on that can move. Returns how many things happened. */
 int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;

@@ -100,8 +100,14 @@ void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
 void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
 
+/* btl_velo_ob1.c */
+size_t mca_btl_velo_receivable(const void *local_address, size_t size, const void *cbcontext,
+                               const void *cbdata);
+
 /* btl_velo_params.c */
 int mca_btl_velo_register_params(void);
+/* Writes where the parameters that `text` names got their values from. */
+void mca_btl_velo_explain(const char *text, char *sources, size_t bytes);
 
 static inline int mca_btl_velo_status(int status)
 {

@@ -97,6 +97,17 @@ static void log_line(void *context, int level, const char *line)
     }
 }
 
+/* All ranks of a node see the same parameters: one line is enough. */
+static void refuse(const char *error, uint32_t local_rank)
+{
+    char sources[512], line[1280];
+
+    mca_btl_velo_explain(error, sources, sizeof sources);
+    snprintf(line, sizeof line, "velo is not used on %s: %s%s%s%s", opal_process_info.nodename, error,
+             '\0' == sources[0] ? "" : " (", sources, '\0' == sources[0] ? "" : ")");
+    log_line(NULL, 0 == local_rank ? 0 : 1, line);
+}
+
 static uint64_t name_of(const opal_process_name_t *name)
 {
     return (uint64_t) name->jobid << 32 | name->vpid;
@@ -194,8 +205,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     params->device_message_bytes_max = longest_message(&mca_btl_velo_component.device.super);
     mca_btl_velo_component.engine = velo_open(params, &identity, &host, error, sizeof error);
     if (NULL == mca_btl_velo_component.engine) {
-        /* All ranks of a node see the same parameters: one line is enough. */
-        log_line(NULL, 0 == identity.local_rank ? 0 : 1, error);
+        refuse(error, identity.local_rank);
         return NULL;
     }
     if (OPAL_SUCCESS != init_free_lists()) {

@@ -3,7 +3,10 @@
  */
 #include "btl_velo.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
@@ -53,6 +56,56 @@ static void register_counter(const char *name, const char *text, size_t offset)
         MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
         MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
         (void *) (uintptr_t) offset);
+}
+
+static const char *source_of(const char *name)
+{
+    const mca_base_var_t *var = NULL;
+    int index = mca_base_var_find("opal", "btl", "velo", name);
+
+    if (0 > index || OPAL_SUCCESS != mca_base_var_get(index, &var)) {
+        return NULL;
+    }
+    switch (var->mbv_source) {
+    case MCA_BASE_VAR_SOURCE_DEFAULT:
+        return "default";
+    case MCA_BASE_VAR_SOURCE_COMMAND_LINE:
+    case MCA_BASE_VAR_SOURCE_ENV:
+        return "command line or environment";
+    case MCA_BASE_VAR_SOURCE_FILE:
+    case MCA_BASE_VAR_SOURCE_OVERRIDE:
+        return NULL != var->mbv_source_file ? var->mbv_source_file : "a file";
+    default:
+        return "set by the program";
+    }
+}
+
+static void explain(const char *text, const char *name, char *sources, size_t bytes)
+{
+    char full[64];
+    const char *at, *source;
+
+    snprintf(full, sizeof full, "btl_velo_%s", name);
+    at = strstr(text, full);
+    /* A name may begin another one. */
+    while (NULL != at && ('_' == at[strlen(full)] || isalnum((unsigned char) at[strlen(full)]))) {
+        at = strstr(at + 1, full);
+    }
+    source = NULL == at ? NULL : source_of(name);
+    if (NULL != source) {
+        const size_t used = strlen(sources);
+        snprintf(sources + used, bytes - used, "%s%s: %s", 0 == used ? "" : "; ", full, source);
+    }
+}
+
+void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
+{
+    sources[0] = '\0';
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text_) explain(text, #name, sources, bytes);
+#define VELO_PARAM_TEXT(name, value, level, text_) explain(text, #name, sources, bytes);
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
 }
 
 int mca_btl_velo_register_params(void)

@@ -66,8 +66,22 @@ struct request {
 
 static int post(const struct request *request, const velo_rma_t *operation)
 {
-    mca_btl_velo_rma_t *rma = (mca_btl_velo_rma_t *) opal_free_list_get(&mca_btl_velo_component.rma_requests);
+    mca_btl_velo_rma_t *rma;
 
+    if (OPAL_UNLIKELY(NULL == request->endpoint || NULL == request->remote_handle)) {
+        /* osc/rdma before 4.1.5 sends compare-and-swap on memory that this process has mapped itself: its own has
+         * no endpoint, that of MPI_Win_allocate no handle. */
+        velo_rma_t here = *operation;
+        here.local = request->local_address;
+        here.remote_address = request->remote_address;
+        velo_rma_here(&here);
+        if (NULL != request->cbfunc) {
+            request->cbfunc(request->btl, NULL, request->local_address, request->local_handle,
+                            request->cbcontext, request->cbdata, OPAL_SUCCESS);
+        }
+        return OPAL_SUCCESS;
+    }
+    rma = (mca_btl_velo_rma_t *) opal_free_list_get(&mca_btl_velo_component.rma_requests);
     if (OPAL_UNLIKELY(NULL == rma)) {
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -118,7 +132,8 @@ static int get(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, vo
 {
     const struct request request = {btl,           endpoint, local_address, remote_address, local_handle,
                                     remote_handle, cbfunc,   cbcontext,     cbdata};
-    const velo_rma_t operation = {.kind = VELO_RMA_GET, .bytes = size};
+    const velo_rma_t operation
+        = {.kind = VELO_RMA_GET, .bytes = mca_btl_velo_receivable(local_address, size, cbcontext, cbdata)};
 
     (void) flags;
     (void) order;
@@ -148,6 +163,16 @@ static int to_atomic(mca_btl_base_atomic_op_t op, velo_atomic_t *atomic)
         return OPAL_SUCCESS;
     case MCA_BTL_ATOMIC_MAX:
         *atomic = VELO_ATOMIC_MAX;
+        return OPAL_SUCCESS;
+    /* osc/rdma of Open MPI 4.1 hands these over without asking for them in btl_atomic_flags. */
+    case MCA_BTL_ATOMIC_LAND:
+        *atomic = VELO_ATOMIC_LOGICAL_AND;
+        return OPAL_SUCCESS;
+    case MCA_BTL_ATOMIC_LOR:
+        *atomic = VELO_ATOMIC_LOGICAL_OR;
+        return OPAL_SUCCESS;
+    case MCA_BTL_ATOMIC_LXOR:
+        *atomic = VELO_ATOMIC_LOGICAL_XOR;
         return OPAL_SUCCESS;
     default:
         return OPAL_ERR_NOT_SUPPORTED;
@@ -211,7 +236,9 @@ void mca_btl_velo_rdma_init(mca_btl_base_module_t *btl)
                             | MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR
                             | MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_MIN
                             | MCA_BTL_ATOMIC_SUPPORTS_MAX | MCA_BTL_ATOMIC_SUPPORTS_32BIT
-                            | MCA_BTL_ATOMIC_SUPPORTS_CSWAP | MCA_BTL_ATOMIC_SUPPORTS_GLOB;
+                            | MCA_BTL_ATOMIC_SUPPORTS_CSWAP | MCA_BTL_ATOMIC_SUPPORTS_LAND
+                            | MCA_BTL_ATOMIC_SUPPORTS_LOR | MCA_BTL_ATOMIC_SUPPORTS_LXOR
+                            | MCA_BTL_ATOMIC_SUPPORTS_GLOB;
     btl->btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
     btl->btl_get_limit = SIZE_MAX;
     btl->btl_put_limit = SIZE_MAX;

@@ -43,7 +43,8 @@ class AbandonedClaims {
     static constexpr uint64_t kGraceNs = 100'000'000;
 
     /// `position`: the reader's, whose cell was found unpublished; `claimed`: loaded with acquire after
-    /// that. Returns the position before which every unpublished cell is abandoned, if there is one.
+    /// that. All contacts that wait have been taken. Returns the position before which every unpublished cell
+    /// is abandoned, if there is one.
     std::optional<uint64_t> check(uint64_t position, uint64_t claimed, const PeerTable& peers,
                                   uint64_t now_ns) {
         if (position >= claimed) {
@@ -56,11 +57,12 @@ class AbandonedClaims {
             claimed_ = claimed;
             since_ns_ = now_ns;
             suspects_.clear();
-            for (DeviceAddr addr = 0; addr < peers.size(); ++addr) {
-                const uint64_t claims = claims_of(peers[addr]);
-                if (claims % 2 == 1) suspects_.push_back({addr, claims});
-            }
-            return std::nullopt;
+            known_ = 0;
+        }
+        // All peers at first; later those who have become known meanwhile.
+        for (; known_ < peers.size(); ++known_) {
+            const uint64_t claims = claims_of(peers[known_]);
+            if (claims % 2 == 1) suspects_.push_back({known_, claims});
         }
         std::erase_if(suspects_, [&](const Suspect& suspect) {
             const Peer& peer = peers[suspect.addr];
@@ -84,6 +86,7 @@ class AbandonedClaims {
     uint64_t position_ = 0;
     uint64_t claimed_ = 0;
     uint64_t since_ns_ = 0;
+    DeviceAddr known_ = 0;  ///< peers before this one have been looked at
     std::vector<Suspect> suspects_;
 };
 

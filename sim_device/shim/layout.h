@@ -78,17 +78,17 @@ struct Contact {
 
 /// An RMA operation that its target executes: it needs the target's CPU for atomicity or order.
 struct Request {
-    uint64_t nla;
-    uint64_t operand;
-    uint64_t compare;
-    uint32_t key;
-    uint32_t operation_id;  ///< the requester's; handed back in the answer
-    uint16_t node;          ///< requester
-    uint16_t cookie;
-    uint8_t vpid;  ///< requester
-    uint8_t kind;  ///< RmaKind
-    uint8_t bytes;
-    uint8_t notify;
+    uint64_t nla = 0;
+    uint64_t operand = 0;
+    uint64_t compare = 0;
+    uint32_t key = 0;
+    uint32_t operation_id = 0;  ///< the requester's; handed back in the answer
+    uint16_t node = 0;          ///< requester
+    uint16_t cookie = 0;
+    uint8_t vpid = 0;  ///< requester
+    uint8_t kind = 0;  ///< RmaKind
+    uint8_t bytes = 0;
+    uint8_t notify = 0;
 };
 
 /// The target's word on a Request.

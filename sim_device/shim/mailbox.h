@@ -43,6 +43,15 @@ class MailboxPlace {
             ++lap_;
         }
     }
+    /// Goes back by one.
+    void step_back() {
+        --position_;
+        if (slot_ == 0) {
+            slot_ = slots_;
+            --lap_;
+        }
+        --slot_;
+    }
     [[nodiscard]] uint64_t position() const { return position_; }
     [[nodiscard]] uint32_t slot() const { return slot_; }
     [[nodiscard]] uint8_t lap() const { return lap_; }
@@ -97,18 +106,22 @@ class MailboxWriter {
     }
 
   private:
+    /// Last packet first: a reader that waits at the first one then leaves the lines of the others alone
+    /// until they are all written, instead of taking each away from the writer while it is being filled.
     template <class Fill>
     void publish(uint64_t position, uint32_t packets, uint32_t source, Fill&& fill) {
         place_.move_to(position);
-        for (uint32_t i = 0; i < packets; ++i) {
-            Packet& packet = packets_[place_.slot()];
+        place_.step(packets);
+        MailboxPlace at = place_;
+        for (uint32_t i = packets; i-- > 0;) {
+            at.step_back();
+            Packet& packet = packets_[at.slot()];
             PacketStatus status = fill(i, packet.payload);
             status.node = static_cast<uint16_t>(source);
             status.vpid = static_cast<uint8_t>(source >> 16);
-            status.lap = place_.lap();
+            status.lap = at.lap();
             // Pairs with the acquire of MailboxReader::peek().
             std::atomic_ref(packet.status).store(status.pack(), std::memory_order_release);
-            place_.step();
         }
     }
 
@@ -131,19 +144,27 @@ class MailboxReader {
             const uint64_t word = std::atomic_ref(packet.status).load(std::memory_order_acquire);
             // How many laps the slot is ahead of the one waited for. The lap before leaves 255; a slot that
             // was never written holds 0 while 1 is waited for, and by the time 0 is waited for again every
-            // slot has been written 255 times.
+            // slot has been written 255 times. What is neither due nor of the lap before has either been
+            // overwritten, or is somebody's garbage, and the rightful packet is still to come.
             const auto ahead = static_cast<uint8_t>(PacketStatus::unpack(word).lap - place_.lap());
             if (ahead == 0) [[likely]] {
                 shown_status_ = word;
                 return &packet;
             }
-            if (ahead < 128 && skip_overwritten()) continue;
+            if (ahead != 255 && skip_overwritten()) [[unlikely]]
+                continue;
             if (place_.position() >= abandoned_before_) return nullptr;
             step();
+            after_hole_ = true;
         }
     }
 
     [[nodiscard]] uint64_t shown_status() const { return shown_status_; }
+
+    /// Whether abandoned slots lay before the shown packet, which may then be the rest of what their sender
+    /// claimed with them.
+    [[nodiscard]] bool after_hole() const { return after_hole_; }
+    void forget_hole() { after_hole_ = false; }
 
     /// Frees the slot that peek() showed.
     void advance() {
@@ -152,10 +173,28 @@ class MailboxReader {
             ++overflows_;  // overwritten under the reader's eyes
         }
         step();
+        // The rest of a message is written already, or will be soon; its lines come while this one is copied.
+        if (!PacketStatus::unpack(shown_status_).end_of_message) {
+            for (uint32_t ahead = 1; ahead <= kPrefetchSlots; ++ahead) {
+                __builtin_prefetch(&packets_[std::min(place_.slot() + ahead, place_.slots() - 1)]);
+            }
+        }
     }
 
     /// Slots that were overwritten before they were read.
     [[nodiscard]] uint64_t overflows() const { return overflows_; }
+
+    /// Goes on at the oldest packet that still stands, when some have been overwritten. peek() does this
+    /// where the lap says so; that it was passed by a multiple of 256 laps only the write index tells.
+    bool skip_overwritten() {
+        const uint64_t oldest = claimed() - place_.slots();
+        const auto lost = static_cast<int64_t>(oldest - place_.position());
+        if (lost <= 0) return false;
+        overflows_ += static_cast<uint64_t>(lost);
+        place_.move_to(oldest);
+        control_->read.store(oldest, std::memory_order_release);
+        return true;
+    }
 
     /// Whether peek() would show a packet that lies at position().
     [[nodiscard]] bool readable() const {
@@ -171,21 +210,11 @@ class MailboxReader {
     }
 
   private:
+    static constexpr uint32_t kPrefetchSlots = 4;
+
     void step() {
         place_.step();
         control_->read.store(place_.position(), std::memory_order_release);
-    }
-
-    /// Goes on at the oldest packet that still stands. False when nothing can have been overwritten, so that
-    /// the lap is somebody's garbage, and the slot's rightful packet is still to come.
-    bool skip_overwritten() {
-        const uint64_t oldest = claimed() - place_.slots();
-        const auto lost = static_cast<int64_t>(oldest - place_.position());
-        if (lost <= 0) return false;
-        overflows_ += static_cast<uint64_t>(lost);
-        place_.move_to(oldest);
-        control_->read.store(oldest, std::memory_order_release);
-        return true;
     }
 
     MailboxControl* control_;
@@ -193,6 +222,7 @@ class MailboxReader {
     MailboxPlace place_;
     uint64_t shown_status_ = 0;
     uint64_t abandoned_before_ = 0;
+    bool after_hole_ = false;
     uint64_t overflows_ = 0;
 };
 

@@ -71,8 +71,13 @@ const Packet* ShimDevice::find_source(const Packet* packet) {
     // At most a mailbox of them, so that a flood from strangers does not hold us.
     for (uint32_t dropped = 0; packet != nullptr && dropped < kMailboxSlotsMax; ++dropped) {
         const auto source = static_cast<uint32_t>(mailbox_.shown_status() & kSourceMask);
-        const DeviceAddr from = source == last_source_ ? last_from_ : peers_.find_source(source);
-        if (from != kNoAddr) {
+        const DeviceAddr from = peers_.find_source(source);
+        const bool after_hole = mailbox_.after_hole();
+        mailbox_.forget_hole();
+        if (from != kNoAddr && after_hole && peers_[from].dead) {
+            // It died while it wrote these packets: this is the end of a message whose beginning is the hole.
+            peers_.forget_source(from);
+        } else if (from != kNoAddr) {
             last_source_ = source;
             last_from_ = from;
             return packet;
@@ -130,6 +135,7 @@ void ShimDevice::check_life() {
         rma_.peer_died(peer);
         delayed_.drop(peer);
     }
+    if (!mailbox_.readable()) mailbox_.skip_overwritten();
     if (mailbox_.overflows() != overflows_reported_) report_overflow();
 }
 
@@ -149,6 +155,8 @@ void ShimDevice::report_overflow() {
 template <class Ring>
 void ShimDevice::check_claims(Ring& ring, AbandonedClaims& claims) {
     if (ring.readable()) return;
+    // Who sent here had announced itself before.
+    if (ring.position() != ring.claimed()) peers_.take_contacts(kContactCells);
     if (const auto before = claims.check(ring.position(), ring.claimed(), peers_, now_ns_)) {
         ring.abandon_before(*before);
         ++abandoned_claims_;
@@ -156,8 +164,8 @@ void ShimDevice::check_claims(Ring& ring, AbandonedClaims& claims) {
 }
 
 void ShimDevice::check_claims() {
-    check_claims(mailbox_, mailbox_claims_);
     check_claims(peers_.contact_ring(), contact_claims_);
+    check_claims(mailbox_, mailbox_claims_);
     check_claims(rma_.notification_ring(), notification_claims_);
     check_claims(rma_.answer_ring(), answer_claims_);
     const uint32_t ports = peers_.identity().ports;

@@ -81,7 +81,7 @@ class ShimDevice {
         const Packet* packet = mailbox_.peek();
         if (packet == nullptr) return nullptr;
         const auto source = static_cast<uint32_t>(mailbox_.shown_status() & kSourceMask);
-        if (source != last_source_) [[unlikely]] {
+        if (source != last_source_ || mailbox_.after_hole()) [[unlikely]] {
             packet = find_source(packet);
             if (packet == nullptr) return nullptr;
         }

@@ -1,7 +1,7 @@
-# What the two runners share: options, layouts, one mpirun and its verdict, counts. Sourced, never run by itself.
+# What the two runners share: options, layouts, one mpirun and its verdict, counts. Sourced, never run itself.
 #
-# A sourcing script sets: usage_text, all_programs, and the functions np_list_of PROGRAM, which prints the numbers of
-# ranks it may run with, and launch PROGRAM NP, which calls run_mpi and returns its verdict.
+# A sourcing script sets: usage_text, all_programs, and the functions np_list_of PROGRAM, which prints the
+# numbers of ranks it may run with, and launch PROGRAM NP, which calls run_mpi and returns its verdict.
 # shellcheck shell=bash
 
 all_layouts=(one_node one_rank_a_node two_ranks_a_node)
@@ -68,7 +68,8 @@ parse_options() {
     fi
     local layout
     for layout in "${layouts[@]}"; do
-        [[ $btl ]] || contains "$layout" "${all_layouts[@]}" || die "unknown layout $layout; known: ${all_layouts[*]}"
+        [[ $btl ]] || contains "$layout" "${all_layouts[@]}" ||
+            die "unknown layout $layout; known: ${all_layouts[*]}"
     done
     if [[ $logs ]]; then
         mkdir -p "$logs" || exit 2
@@ -99,8 +100,8 @@ transport_arguments() {
 
 velo_in_shm() { find /dev/shm -maxdepth 1 -name '*velo*' 2>/dev/null | sort; }
 
-# run_mpi NP COMMAND...: runs it in $work under the current $layout, with output in $log. Fails if it does, or if it
-# leaves something of velo's in /dev/shm.
+# run_mpi NP COMMAND...: runs it in $work under the current $layout, with output in $log. Fails if it does, or
+# if it leaves something of velo's in /dev/shm.
 run_mpi() {
     local np=$1
     shift
@@ -118,8 +119,10 @@ run_mpi() {
     printf '+ %s' "$mpirun" >"$log"
     printf ' %q' "${arguments[@]}" "${mca_extra[@]}" -np "$np" "$@" >>"$log"
     printf '\n' >>"$log"
-    (cd "$work" && exec timeout -k 10 "$timeout_s" "$mpirun" "${arguments[@]}" "${mca_extra[@]}" -np "$np" "$@") \
-        >>"$log" 2>&1 </dev/null
+    (
+        cd "$work" &&
+            exec timeout -k 10 "$timeout_s" "$mpirun" "${arguments[@]}" "${mca_extra[@]}" -np "$np" "$@"
+    ) >>"$log" 2>&1 </dev/null
     local status=$?
     if ((status == 124 || status == 137)); then
         printf 'no end after %s s\n' "$timeout_s" >>"$log"
@@ -155,7 +158,8 @@ run_all() {
                     verdict=FAIL
                     failed=$((failed + 1))
                 fi
-                seconds=$(awk -v a="${start_s/,/.}" -v b="${EPOCHREALTIME/,/.}" 'BEGIN { printf "%.1f", b - a }')
+                seconds=$(awk -v from="${start_s/,/.}" -v to="${EPOCHREALTIME/,/.}" \
+                    'BEGIN { printf "%.1f", to - from }')
                 printf '%s %s %s %s %s\n' "$verdict" "$program" "$layout" "$np" "$seconds"
                 if [[ $verdict == FAIL ]]; then
                     local kept=$logs/$program-${layout//,/+}-$np.log

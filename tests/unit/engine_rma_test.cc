@@ -179,7 +179,10 @@ TEST_P(EngineRma, atomics_of_every_kind_and_width_return_the_old_value) {
                           {VELO_ATOMIC_XOR, 12, 10, 0, 6},        {VELO_ATOMIC_SWAP, 1, 99, 0, 99},
                           {VELO_ATOMIC_MIN, -3, 2, 0, -3},        {VELO_ATOMIC_MIN, 4, -9, 0, -9},
                           {VELO_ATOMIC_MAX, -3, 2, 0, 2},         {VELO_ATOMIC_MAX, 4, -9, 0, 4},
-                          {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 4, 6}, {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 5, 4}};
+                          {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 4, 6}, {VELO_ATOMIC_COMPARE_SWAP, 4, 6, 5, 4},
+                          {VELO_ATOMIC_LOGICAL_AND, 4, 3, 0, 1},  {VELO_ATOMIC_LOGICAL_AND, 4, 0, 0, 0},
+                          {VELO_ATOMIC_LOGICAL_OR, 0, 3, 0, 1},   {VELO_ATOMIC_LOGICAL_XOR, 4, 3, 0, 0},
+                          {VELO_ATOMIC_LOGICAL_XOR, 0, 3, 0, 1}};
     for (uint32_t width : {4u, 8u}) {
         for (const Case& test : cases) {
             int64_t result = 0x0101010101010101;

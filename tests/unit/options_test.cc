@@ -79,8 +79,18 @@ TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_
     params.ranks_per_node = 1;
     params.mailbox_slots = 27;
     // Seven senders, two credit slots and as many data slots each (FC equation 2).
-    expect_names(error_of(params), {"27", "28"});
+    expect_names(error_of(params), {"btl_velo_mailbox_slots", "27", "28", "btl_velo_slots"});
     params.mailbox_slots = 28;
+    EXPECT_EQ(error_of(params), "");
+}
+
+TEST(Options, a_mailbox_sized_twice_is_refused_unless_both_agree) {
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.slots = 20;
+    params.mailbox_slots = 100;
+    expect_names(error_of(params), {"btl_velo_mailbox_slots=100", "btl_velo_slots=20", "140"});
+    params.mailbox_slots = 140;
     EXPECT_EQ(error_of(params), "");
 }
 

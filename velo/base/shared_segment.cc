@@ -22,6 +22,24 @@ struct SegmentHeader {
     uint64_t token;
 };
 
+/// posix_fallocate, after a look at how much memory there is: asked for more than that, the kernel would not
+/// refuse but take all there is, and then end processes to find the rest.
+int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
+    constexpr uint64_t kAlwaysTried = uint64_t{64} << 20;
+    if (bytes > kAlwaysTried) {
+        std::FILE* info = std::fopen("/proc/meminfo", "re");
+        if (info == nullptr) return ENOMEM;
+        char line[128];
+        unsigned long long available_kib = 0;
+        while (std::fgets(line, sizeof line, info) != nullptr) {
+            if (std::sscanf(line, "MemAvailable: %llu", &available_kib) == 1) break;
+        }
+        std::fclose(info);
+        if (bytes / 1024 >= available_kib) return ENOMEM;
+    }
+    return posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+}
+
 }  // namespace
 
 uint64_t pid_namespace_inode() noexcept {
@@ -87,9 +105,7 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC);
     if (segment.fd_ < 0) throw fail("memfd_create", errno);
     if (fchmod(segment.fd_, S_IRUSR | S_IWUSR) != 0) throw fail("fchmod", errno);
-    if (const int error = posix_fallocate(segment.fd_, 0, static_cast<off_t>(bytes)); error != 0) {
-        throw fail("posix_fallocate", error);
-    }
+    if (const int error = allocate(segment.fd_, 0, bytes); error != 0) throw fail("allocation", error);
     if (Mapping::map(segment.fd_, 0, bytes, segment.mapping_) != Status::kOk) throw fail("mmap", errno);
     struct stat info = {};
     if (fstat(segment.fd_, &info) != 0) throw fail("fstat", errno);
@@ -135,9 +151,7 @@ Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, 
 
 Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {
     bytes = round_up(bytes, kPage);
-    if (posix_fallocate(fd_, static_cast<off_t>(file_bytes_), static_cast<off_t>(bytes)) != 0) {
-        return Status::kNoResource;
-    }
+    if (allocate(fd_, file_bytes_, bytes) != 0) return Status::kNoResource;
     offset = file_bytes_;
     file_bytes_ += bytes;
     return Status::kOk;
