@@ -2,7 +2,7 @@
 #pragma once
 
 #include "velo/engine.h"
-#include "velo/shm/cma.h"
+#include "velo/base/cma.h"
 
 namespace velo {
 
@@ -80,7 +80,7 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
         if (on_node) {
             uint64_t seen = 0;
             found.direct = options_.single_copy &&
-                           shm::cma_read(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
+                           base::cma_read(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
                                          address.probe_address, sizeof seen) == Status::kOk &&
                            seen == address.probe;
             if (options_.single_copy && !found.direct) ++counters_.rma_fallbacks;

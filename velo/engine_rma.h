@@ -9,7 +9,7 @@
 
 #include "velo/atomics.h"
 #include "velo/engine.h"
-#include "velo/shm/cma.h"
+#include "velo/base/cma.h"
 
 namespace velo {
 
@@ -95,8 +95,8 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
     Status status =
         atu.translate(nla, chunk.bytes, op.remote.key[0], get ? kAccessRead : kAccessWrite, address);
     if (status == Status::kOk) {
-        status = get ? shm::cma_read(pid, local, address, chunk.bytes)
-                     : shm::cma_write(pid, local, address, chunk.bytes);
+        status = get ? base::cma_read(pid, local, address, chunk.bytes)
+                     : base::cma_write(pid, local, address, chunk.bytes);
         if (status == Status::kUnsupported) {
             give_up_direct(*state.peer);
             return false;

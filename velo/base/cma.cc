@@ -1,10 +1,10 @@
-#include "sim_device/shim/copy.h"
+#include "velo/base/cma.h"
 
 #include <sys/uio.h>
 
 #include <cerrno>
 
-namespace velo::shim {
+namespace velo::base {
 namespace {
 
 Status status_of(int error) noexcept {
@@ -39,16 +39,16 @@ Status copy_all(Call call, uint64_t local, uint64_t remote, size_t bytes) noexce
 
 }  // namespace
 
-Status copy_from(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept {
+Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept {
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_readv(pid, here, 1, there, 1, 0); },
         reinterpret_cast<uint64_t>(local), remote, bytes);
 }
 
-Status copy_to(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept {
+Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept {
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_writev(pid, here, 1, there, 1, 0); },
         reinterpret_cast<uint64_t>(local), remote, bytes);
 }
 
-}  // namespace velo::shim
+}  // namespace velo::base

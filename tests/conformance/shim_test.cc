@@ -1,0 +1,17 @@
+// The conformance suites over the software EXTOLL device, in one process.
+#include "tests/conformance/atomic_suite.h"
+#include "tests/conformance/connect_suite.h"
+#include "tests/conformance/fault_suite.h"
+#include "tests/conformance/rma_suite.h"
+#include "tests/conformance/shim_fabric.h"
+#include "tests/conformance/velo_suite.h"
+
+namespace velo::conformance {
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceConnect, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceVelo, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceRma, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceAtomic, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceFaults, ShimFabric);
+
+}  // namespace velo::conformance

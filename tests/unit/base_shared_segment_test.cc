@@ -1,0 +1,130 @@
+// Segments: who gets in, who does not, and what a mapping may cover.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "velo/base/shared_segment.h"
+
+namespace velo::base {
+namespace {
+
+TEST(SharedSegment, an_attacher_sees_what_the_creator_wrote) {
+    const SharedSegment created = SharedSegment::create("velo-test", 3 * 4096 + 1);
+    EXPECT_EQ(created.bytes().size(), 4u * 4096);
+    SharedSegment attached;
+    ASSERT_EQ(SharedSegment::attach(created.address(), attached), Status::kOk);
+    ASSERT_EQ(attached.bytes().size(), created.bytes().size());
+    created.bytes()[4096 + 17] = std::byte{42};
+    EXPECT_EQ(attached.bytes()[4096 + 17], std::byte{42});
+    attached.bytes().back() = std::byte{43};
+    EXPECT_EQ(created.bytes().back(), std::byte{43});
+}
+
+TEST(SharedSegment, another_process_attaches) {
+    const SharedSegment created = SharedSegment::create("velo-test", 8192);
+    const pid_t child = fork();
+    if (child == 0) {
+        SharedSegment attached;
+        if (SharedSegment::attach(created.address(), attached) != Status::kOk) _exit(1);
+        attached.bytes()[5000] = std::byte{7};
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(created.bytes()[5000], std::byte{7});
+}
+
+TEST(SharedSegment, a_child_of_fork_does_not_have_its_parents_mapping) {
+    const SharedSegment created = SharedSegment::create("velo-test", 8192);
+    const pid_t child = fork();
+    if (child == 0) {
+        unsigned char resident = 0;
+        _exit(mincore(created.bytes().data(), 4096, &resident) == 0 ? 0 : errno);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), ENOMEM) << "the page should not be mapped";
+}
+
+TEST(SharedSegment, an_address_with_any_field_wrong_is_refused) {
+    const SharedSegment created = SharedSegment::create("velo-test", 8192);
+    const SegmentAddress good = created.address();
+    std::vector<SegmentAddress> bad(10, good);
+    bad[0].token ^= 1;
+    bad[1].inode += 1;
+    bad[2].bytes += 4096;
+    bad[3].pid_namespace += 1;
+    bad[4].pid = 0;
+    bad[5].pid = -1;
+    bad[6].pid = INT32_MAX;
+    bad[7].fd = -1;
+    bad[8].fd = 0;
+    bad[9].bytes = 100;
+    for (const SegmentAddress& address : bad) {
+        SharedSegment attached;
+        EXPECT_NE(SharedSegment::attach(address, attached), Status::kOk) << &address - bad.data();
+        EXPECT_FALSE(attached);
+    }
+    SharedSegment attached;
+    EXPECT_EQ(SharedSegment::attach(good, attached, 4096), Status::kOk);
+    EXPECT_EQ(attached.bytes().size(), 4096u);
+}
+
+TEST(SharedSegment, grown_memory_is_reached_by_those_attached_before) {
+    SharedSegment created = SharedSegment::create("velo-test", 4096);
+    SharedSegment attached;
+    ASSERT_EQ(SharedSegment::attach(created.address(), attached), Status::kOk);
+    Mapping theirs;
+    EXPECT_EQ(attached.map(4096, 4096, theirs), Status::kBadParam);
+    uint64_t offset = 0;
+    ASSERT_EQ(created.grow(5000, offset), Status::kOk);
+    EXPECT_EQ(offset, 4096u);
+    Mapping ours;
+    ASSERT_EQ(created.map(offset, 8192, ours), Status::kOk);
+    ASSERT_EQ(attached.map(offset, 8192, theirs), Status::kOk);
+    ours.data()[8191] = std::byte{5};
+    EXPECT_EQ(theirs.data()[8191], std::byte{5});
+    EXPECT_EQ(attached.map(offset, 8193, theirs), Status::kBadParam);
+    EXPECT_EQ(attached.map(offset + 1, 100, theirs), Status::kBadParam);
+    EXPECT_EQ(attached.map(UINT64_MAX / 4096 * 4096, 4096, theirs), Status::kBadParam);
+    EXPECT_EQ(attached.map(0, 0, theirs), Status::kBadParam);
+}
+
+/// The limit keeps the kernel from trying, should create() ask for it: it would take all memory there is.
+TEST(SharedSegment, a_size_that_cannot_be_had_is_a_readable_error) {
+    rlimit before = {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit low = {.rlim_cur = 1u << 20, .rlim_max = before.rlim_max};
+    const auto handler = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &low);
+    std::string text;
+    try {
+        SharedSegment::create("velo-test", size_t{1} << 55);
+    } catch (const SetupError& error) {
+        text = error.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, handler);
+    EXPECT_NE(text.find("36028797018963968 bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find("velo-test"), std::string::npos) << text;
+    EXPECT_NE(text.find(std::strerror(ENOMEM)), std::string::npos) << text;
+}
+
+TEST(RandomToken, tokens_differ_and_are_never_zero) {
+    const uint64_t first = random_token();
+    EXPECT_NE(first, 0u);
+    EXPECT_NE(first, random_token());
+}
+
+}  // namespace
+}  // namespace velo::base
