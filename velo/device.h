@@ -165,8 +165,8 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     { view.alive(peer) } -> std::same_as<bool>;
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
-    /// returns its status; it is called once for each packet, in any order, and the device adds the source. kAgain: no room (kGuarded) or not connected through
-    /// yet, fill was not called; kPeerDead.
+    /// returns its status; it is called once for each packet, in any order, and the device adds the source.
+    /// kAgain: no room (kGuarded) or not connected through yet, fill was not called; kPeerDead.
     { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
 
     /// The oldest unread packet and its source, or nullptr. It stays until advance(). Packets of one source
