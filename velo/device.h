@@ -155,7 +155,7 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     { view.address(out) } -> std::same_as<size_t>;
 
     /// Connects to a published address; idempotent. kBadParam: not an address of this device;
-    /// kUnsupported: unreachable from here; kAgain: the peer has no room for a new contact now.
+    /// kUnsupported: unreachable from here.
     { device.connect(in, peer) } -> std::same_as<Status>;
 
     /// Facts about a connected peer.

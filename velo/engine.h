@@ -64,8 +64,8 @@ class Engine {
 
     int progress();
     [[nodiscard]] bool busy() const {
-        return !pending_peers_.empty() || !scheduler_.idle() || slots_.taken() != 0 ||
-               (velo_ && velo_->owes());
+        return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
+               slots_.taken() != 0 || (velo_ && velo_->owes());
     }
     void counters(velo_counters_t& out) const;
     [[nodiscard]] const EngineOptions& options() const { return options_; }
@@ -88,6 +88,7 @@ class Engine {
     struct RmaState : rma::Transfer {
         velo_rma_t* op = nullptr;
         velo_peer* peer = nullptr;
+        rma::ChunkScheduler* scheduler = nullptr;
     };
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
@@ -109,6 +110,11 @@ class Engine {
     /// others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
     static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
+    /// Completions that post transfers that complete at once nest no deeper than this.
+    static constexpr uint32_t kUpcallDepthMax = 8;
+    /// How often peers are looked at that something waits for, and contacts that could not be answered.
+    static constexpr uint64_t kLookAroundNs = 10'000'000;
+    static constexpr uint32_t kLookAroundPolls = 1024;
 
     struct Handler;
 
@@ -117,7 +123,10 @@ class Engine {
     Status try_send(velo_peer& peer, velo_send_t& send);
     void enqueue(velo_peer& peer, velo_send_t& send);
     uint32_t drive_pending();
-    void completed(velo_peer& peer, velo_send_t& send, Status status);
+    [[nodiscard]] bool source_gone(const velo_send_t& send);
+    void completed(velo_send_t& send, Status status);
+    void look_around(uint64_t now);
+    void peer_died(velo_peer& peer);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
@@ -126,14 +135,18 @@ class Engine {
     // Transfers and atomics (engine_rma.h).
     void send_control(velo_peer& peer, const EngineHeader& header);
     void advance_push(Push& push);
-    void push_ended(Push& push);
+    void push_ended(Push& push, Status status);
+    void wait_ended(uint32_t cookie, Status status, uint64_t value);
     void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
     uint32_t drive_transfers();
+    uint32_t drive(rma::ChunkScheduler& scheduler);
+    rma::ChunkScheduler& copies_of(velo_peer& peer);
     uint64_t issue(const rma::Chunk& chunk);
     bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk);
     bool issue_on_device(RmaState& state, const rma::Chunk& chunk);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
     void give_up_direct(velo_peer& peer);
+    void tell_of_denied_copies(const velo_peer& peer);
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);
     void post_atomic(RmaState& state);
@@ -162,8 +175,13 @@ class Engine {
     std::vector<velo_peer*> pending_peers_;
     uint64_t pending_ = 0;
 
-    rma::ChunkScheduler scheduler_;
+    rma::ChunkScheduler scheduler_;  ///< of direct transfers
+    std::vector<velo_peer*> copying_peers_;
     bool driving_ = false;
+    uint32_t upcall_depth_ = 0;  ///< of transfers' completions
+    uint64_t next_look_ns_ = 0;
+    uint32_t polls_ = 0;
+    bool told_of_denied_copies_ = false;
     SlotTable<Waiting> slots_;
     base::IntrusiveQueue<rma::Transfer> atomics_;  ///< waiting for a slot
     base::IntrusiveQueue<velo_send_t> free_controls_;
@@ -246,6 +264,7 @@ EngineAddress Engine<D>::address() const {
     address.quota = options_.plan.quota;
     address.probe_address = reinterpret_cast<uint64_t>(&probe_);
     address.probe = probe_;
+    address.message_bytes_max = options_.params.device_message_bytes_max;
     address.on_node = on_node_.address();
     if (device_) address.device_bytes = static_cast<uint32_t>(device_->address(address.device));
     return address;
@@ -325,6 +344,14 @@ void Engine<D>::enqueue(velo_peer& peer, velo_send_t& send) {
     }
 }
 
+/// A piece of an answered pull that waited, and whose memory was deregistered meanwhile.
+template <class D>
+bool Engine<D>::source_gone(const velo_send_t& send) {
+    if (static_cast<Origin>(send.origin) != Origin::kPush || send.done != 0) return false;
+    const auto& push = static_cast<const Push&>(send);
+    return push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key);
+}
+
 template <class D>
 uint32_t Engine<D>::drive_pending() {
     uint32_t sent = 0;
@@ -332,12 +359,12 @@ uint32_t Engine<D>::drive_pending() {
     for (size_t i = 0; i < pending_peers_.size(); ++i) {
         velo_peer& peer = *pending_peers_[i];
         while (velo_send_t* send = peer.pending.front()) {
-            const Status status = try_send(peer, *send);
+            const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
             peer.pending.pop_front();
             --pending_;
             ++sent;
-            completed(peer, *send, status);
+            completed(*send, status);
         }
         if (peer.pending.empty() && i < pending_peers_.size() && pending_peers_[i] == &peer) {
             peer.in_pending = false;
@@ -349,17 +376,65 @@ uint32_t Engine<D>::drive_pending() {
     return sent;
 }
 
+/// A queued message has left, or never will.
 template <class D>
-void Engine<D>::completed(velo_peer&, velo_send_t& send, Status status) {
+void Engine<D>::completed(velo_send_t& send, Status status) {
     switch (static_cast<Origin>(send.origin)) {
         case Origin::kHost: {
             base::Unlocked unlocked(lock_);
             options_.host.sent(options_.host.context, &send, static_cast<int>(status));
             break;
         }
-        case Origin::kControl: free_controls_.push_back(&send); break;
-        case Origin::kPush: advance_push(static_cast<Push&>(send)); break;
+        case Origin::kControl: {
+            const EngineHeader header = static_cast<Control&>(send).header;
+            free_controls_.push_back(&send);
+            // Nobody will answer what did not get there.
+            const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic;
+            if (status != Status::kOk && asked) wait_ended(header.cookie, status, 0);
+            break;
+        }
+        case Origin::kPush: {
+            auto& push = static_cast<Push&>(send);
+            if (status == Status::kOk) {
+                advance_push(push);
+            } else {
+                push_ended(push, status);
+            }
+            break;
+        }
     }
+}
+
+/// Looks for peers that have ended, without a word from them.
+template <class D>
+void Engine<D>::look_around(uint64_t now) {
+    next_look_ns_ = now + kLookAroundNs;
+    std::vector<shm::PeerIndex> died;
+    const size_t unanswered = on_node_.unanswered();
+    on_node_.look_around(died);
+    for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
+    if (unanswered != 0 && on_node_.unanswered() >= unanswered) {
+        log(1, "velo: rank " + std::to_string(options_.identity.rank) + ": " + std::to_string(unanswered) +
+                   " processes wait to be attached; memory or open files (ulimit -n) may be short");
+    }
+    for (size_t index = 0; index < by_device_.size(); ++index) {
+        velo_peer* peer = by_device_[index];
+        if (peer != nullptr && !peer->dead && !device_->alive(peer->index)) peer_died(*peer);
+    }
+}
+
+/// What waits for a peer that has ended ends with it. Messages to it fail when they are tried again.
+template <class D>
+void Engine<D>::peer_died(velo_peer& peer) {
+    peer.dead = true;
+    std::vector<uint32_t> cookies;
+    slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
+        const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||
+                                waiting.wait == Wait::kAtomic;
+        // The device ends what was posted there by itself.
+        if (waiting.state->peer == &peer && by_message) cookies.push_back(cookie);
+    });
+    for (const uint32_t cookie : cookies) wait_ended(cookie, Status::kPeerDead, 0);
 }
 
 template <class D>
@@ -367,14 +442,20 @@ int Engine<D>::progress() {
     if (!lock_.try_lock()) return 0;
     const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
+    uint64_t now = 0;
     if (device_) {
-        events += device_->progress(now_ns());
+        now = now_ns();
+        events += device_->progress(now);
         events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
         events += take_notifications();
         if (velo_->owes()) velo_->flush_owed();
     }
     if (!pending_peers_.empty()) events += drive_pending();
-    if (!scheduler_.idle() || !atomics_.empty()) events += drive_transfers();
+    if (!scheduler_.idle() || !copying_peers_.empty() || !atomics_.empty()) events += drive_transfers();
+    if (++polls_ % kLookAroundPolls == 0) [[unlikely]] {
+        if (now == 0) now = now_ns();
+        if (now >= next_look_ns_) look_around(now);
+    }
     lock_.unlock();
     return static_cast<int>(events);
 }

@@ -1,8 +1,8 @@
 /// Engine: who the peers are and how each is reached; registrations; counters. Part of engine.h.
 #pragma once
 
-#include "velo/engine.h"
 #include "velo/base/cma.h"
+#include "velo/engine.h"
 
 namespace velo {
 
@@ -47,6 +47,9 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         return differs("credit_slots", here.credit_slots, address.credit_slots);
     }
     if (address.quota != here.quota) return differs("slots", here.quota, address.quota);
+    if (address.message_bytes_max != here.message_bytes_max) {
+        return differs("max_send_size or eager_limit", here.message_bytes_max, address.message_bytes_max);
+    }
     return Status::kOk;
 }
 
@@ -81,9 +84,9 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
             uint64_t seen = 0;
             found.direct = options_.single_copy &&
                            base::cma_read(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
-                                         address.probe_address, sizeof seen) == Status::kOk &&
+                                          address.probe_address, sizeof seen) == Status::kOk &&
                            seen == address.probe;
-            if (options_.single_copy && !found.direct) ++counters_.rma_fallbacks;
+            if (options_.single_copy && !found.direct) tell_of_denied_copies(found);
         } else {
             found.direct = options_.single_copy;
         }

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <new>
+#include <utility>
 
 #include "velo/atomics.h"
-#include "velo/engine.h"
 #include "velo/base/cma.h"
+#include "velo/engine.h"
 
 namespace velo {
 
@@ -36,18 +37,35 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
         finished(op, Status::kOk);
         return;
     }
+    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.key[1] != 0);
+    state->scheduler = direct ? &scheduler_ : &copies_of(peer);
     state->bytes = op.bytes;
     state->chunk_bytes = peer.path == VELO_PATH_ON_NODE && peer.direct
                              ? kDirectChunkBytes
                              : static_cast<uint64_t>(options_.params.chunk);
-    scheduler_.post(*state);
+    state->scheduler->post(*state);
     drive_transfers();
+}
+
+/// The scheduler of transfers with a peer that go in messages.
+template <class D>
+rma::ChunkScheduler& Engine<D>::copies_of(velo_peer& peer) {
+    if (!peer.copies) {
+        peer.copies =
+            std::make_unique<rma::ChunkScheduler>(static_cast<uint32_t>(options_.params.outstanding));
+    }
+    if (!peer.in_copying) {
+        peer.in_copying = true;
+        copying_peers_.push_back(&peer);
+    }
+    return *peer.copies;
 }
 
 template <class D>
 uint32_t Engine<D>::drive_transfers() {
-    // An upcall of the loop below may post more, which the loop then finds; recursion would have no bound.
-    if (driving_) return 0;
+    // One loop at a time. An upcall of it may post more, which a nested loop takes, up to a depth; beyond
+    // that it is left to the outer one, because a chain of completions has no bound.
+    if (driving_ || upcall_depth_ > kUpcallDepthMax) return 0;
     driving_ = true;
     uint32_t started = 0;
     while (!atomics_.empty() && slots_.taken() < kSlots) {
@@ -55,13 +73,30 @@ uint32_t Engine<D>::drive_transfers() {
         post_atomic(*state);
         ++started;
     }
+    started += drive(scheduler_);
+    for (size_t i = 0; i < copying_peers_.size(); ++i) {
+        velo_peer& peer = *copying_peers_[i];
+        started += drive(*peer.copies);
+        if (i < copying_peers_.size() && copying_peers_[i] == &peer && peer.copies->idle()) {
+            peer.in_copying = false;
+            copying_peers_[i] = copying_peers_.back();
+            copying_peers_.pop_back();
+            --i;
+        }
+    }
+    driving_ = false;
+    return started;
+}
+
+template <class D>
+uint32_t Engine<D>::drive(rma::ChunkScheduler& scheduler) {
     rma::Chunk chunk;
     uint64_t copied = 0;
-    while (copied < kDirectBytesPerTurn && slots_.taken() < kSlots && scheduler_.next(chunk)) {
+    uint32_t started = 0;
+    while (copied < kDirectBytesPerTurn && slots_.taken() < kSlots && scheduler.next(chunk)) {
         copied += issue(chunk);
         ++started;
     }
-    driving_ = false;
     return started;
 }
 
@@ -95,8 +130,12 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
     Status status =
         atu.translate(nla, chunk.bytes, op.remote.key[0], get ? kAccessRead : kAccessWrite, address);
     if (status == Status::kOk) {
-        status = get ? base::cma_read(pid, local, address, chunk.bytes)
-                     : base::cma_write(pid, local, address, chunk.bytes);
+        {
+            // The state is ours until chunk_done; other threads need not wait for the copy.
+            base::Unlocked unlocked(lock_);
+            status = get ? base::cma_read(pid, local, address, chunk.bytes)
+                         : base::cma_write(pid, local, address, chunk.bytes);
+        }
         if (status == Status::kUnsupported) {
             give_up_direct(*state.peer);
             return false;
@@ -151,25 +190,39 @@ template <class D>
 void Engine<D>::give_up_direct(velo_peer& peer) {
     if (!peer.direct) return;
     peer.direct = false;
-    if (counters_.rma_fallbacks++ == 0) {
-        log(0, "velo: rank " + std::to_string(options_.identity.rank) +
-                   ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
-                   " (process_vm_readv); large messages are copied in chunks instead, which is slower. "
-                   "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
-                   "btl_velo_single_copy=none to silence this.");
-    }
+    tell_of_denied_copies(peer);
+}
+
+/// Counts each peer, and tells the user once.
+template <class D>
+void Engine<D>::tell_of_denied_copies(const velo_peer& peer) {
+    ++counters_.rma_fallbacks;
+    if (told_of_denied_copies_) return;
+    told_of_denied_copies_ = true;
+    log(0, "velo: rank " + std::to_string(options_.identity.rank) +
+               ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
+               " (process_vm_readv); large messages are copied in chunks instead, which is slower. "
+               "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
+               "btl_velo_single_copy=none to silence this.");
 }
 
 template <class D>
 void Engine<D>::chunk_done(RmaState& state, Status status) {
-    if (scheduler_.chunk_done(state, status)) finished(*state.op, state.status);
+    if (state.scheduler->chunk_done(state, status)) finished(*state.op, state.status);
 }
 
 template <class D>
 void Engine<D>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) ++counters_.rma_failed;
-    base::Unlocked unlocked(lock_);
-    options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
+    // Whoever waits in the upcall for another transfer finds it driven.
+    const bool driving = std::exchange(driving_, false);
+    ++upcall_depth_;
+    {
+        base::Unlocked unlocked(lock_);
+        options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
+    }
+    --upcall_depth_;
+    if (driving) driving_ = true;
 }
 
 // Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are
@@ -296,17 +349,11 @@ void Engine<D>::advance_push(Push& push) {
             push.header.value += sent;
         }
         if (push.left == 0) {
-            push_ended(push);
+            push_ended(push, Status::kOk);
             return;
         }
         if (push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key)) {
-            ++counters_.atu_faults;
-            velo_peer& peer = *push.peer;
-            const uint32_t cookie = push.header.cookie;
-            free_pushes_.push_back(&push);
-            send_control(peer, {.opcode = Opcode::kDone,
-                                .status = static_cast<uint8_t>(Status::kAtuFault),
-                                .cookie = cookie});
+            push_ended(push, Status::kAtuFault);
             return;
         }
         const auto piece = static_cast<uint32_t>(std::min<uint64_t>(push.left, piece_max));
@@ -320,21 +367,44 @@ void Engine<D>::advance_push(Push& push) {
     } while (submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
 }
 
-/// All of a push has left. A copied put that was refused meanwhile ends only now: until here its memory was
-/// in use.
+/// All of a push has left, or nothing more of it will. A copied put that was refused meanwhile ends only now:
+/// until here its memory was in use.
 template <class D>
-void Engine<D>::push_ended(Push& push) {
+void Engine<D>::push_ended(Push& push, Status status) {
     const bool put = push.header.opcode == Opcode::kPutData;
     const uint32_t cookie = push.header.cookie;
+    velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
-    Waiting* waiting = put ? slots_.find(cookie) : nullptr;
+    if (!put) {
+        if (status == Status::kOk || status == Status::kPeerDead) return;
+        ++counters_.atu_faults;
+        send_control(peer,
+                     {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = cookie});
+        return;
+    }
+    Waiting* waiting = slots_.find(cookie);
     if (waiting == nullptr) return;
     waiting->pushing = false;
-    if (waiting->refused == Status::kOk) return;
-    RmaState& state = *waiting->state;
-    const Status status = waiting->refused;
+    if (waiting->refused == Status::kOk) waiting->refused = status;
+    if (waiting->refused != Status::kOk) wait_ended(cookie, waiting->refused, 0);
+}
+
+/// What waits under a cookie ends; a cookie that nothing waits under is no error.
+template <class D>
+void Engine<D>::wait_ended(uint32_t cookie, Status status, uint64_t value) {
+    Waiting* found = slots_.find(cookie);
+    if (found == nullptr) return;
+    if (found->pushing) {
+        found->refused = status;
+        return;
+    }
+    const Waiting waiting = *found;
     slots_.release(cookie);
-    chunk_done(state, status);
+    if (waiting.wait == Wait::kAtomic) {
+        atomic_done(*waiting.state, status, value);
+    } else {
+        chunk_done(*waiting.state, status);
+    }
 }
 
 template <class D>
@@ -431,7 +501,7 @@ void Engine<D>::on_atomic(velo_peer& peer, const EngineHeader& header) {
 
 template <class D>
 void Engine<D>::on_done(const EngineHeader& header) {
-    Waiting* found = slots_.find(header.cookie);
+    const Waiting* found = slots_.find(header.cookie);
     const auto status = static_cast<Status>(header.status);
     // A pull that went well ends with its last data, so only its failure is announced.
     const bool expected = found != nullptr && header.status <= static_cast<uint8_t>(Status::kProtocol) &&
@@ -441,17 +511,7 @@ void Engine<D>::on_done(const EngineHeader& header) {
         ++counters_.engine_malformed;
         return;
     }
-    if (found->pushing) {
-        found->refused = status;
-        return;
-    }
-    const Waiting waiting = *found;
-    slots_.release(header.cookie);
-    if (waiting.wait == Wait::kAtomic) {
-        atomic_done(*waiting.state, status, header.value);
-    } else {
-        chunk_done(*waiting.state, status);
-    }
+    wait_ended(header.cookie, status, header.value);
 }
 
 }  // namespace velo

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "rma/chunk_scheduler.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
 #include "velo/shm/on_node.h"
@@ -19,8 +21,13 @@ struct velo_peer {
     bool connected = false;   ///< by us; a peer that only wrote to us is not yet
     bool direct = false;      ///< CMA or the device's RMA works with it, as far as is known
     bool in_pending = false;  ///< in the engine's list of peers with waiting messages
+    bool in_copying = false;  ///< in the engine's list of peers with copied transfers
+    bool dead = false;        ///< its process has ended
     void* context = nullptr;  ///< the host's
     velo::base::IntrusiveQueue<velo_send_t> pending;
+    /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to
+    /// enter progress, which must not hold up transfers with others.
+    std::unique_ptr<velo::rma::ChunkScheduler> copies;
 };
 
 namespace velo {
@@ -46,8 +53,8 @@ struct EngineAddress {
     uint64_t probe_address = 0;
     uint64_t probe = 0;
     shm::OnNodeAddress on_node;
-    uint32_t reserved = 0;
-    uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
+    uint32_t message_bytes_max = 0;  ///< through the device
+    uint32_t device_bytes = 0;       ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);

@@ -81,9 +81,15 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
     if (VELO_OK != rc) {
         endpoint->peer = NULL;
         if (module->path == VELO_PATH_ON_NODE) {
-            opal_output(0, "velo: rank %s can not reach rank %s: %s",
-                        OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid),
-                        OPAL_VPID_PRINT(proc->proc_name.vpid), error);
+            const char *self = OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid);
+            const char *other = OPAL_VPID_PRINT(proc->proc_name.vpid);
+            /* That a peer on another host is left to another BTL is nothing to worry anybody with. */
+            if (OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)) {
+                opal_output(0, "velo: rank %s can not reach rank %s: %s", self, other, error);
+            } else {
+                opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                                    "velo: rank %s can not reach rank %s: %s", self, other, error);
+            }
         }
         return NULL;
     }

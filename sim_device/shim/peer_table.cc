@@ -49,7 +49,8 @@ Status PeerTable::connect(std::span<const std::byte> bytes, DeviceAddr& peer) {
     } else if (const Status status = attach(address.segment, addr); status != Status::kOk) {
         return status;
     }
-    if (const Status status = announce(*peers_[addr]); status != Status::kOk) return status;
+    // A peer that does not take its contacts now may have no room for ours: the first send tries again.
+    (void)announce(*peers_[addr]);
     peer = addr;
     return Status::kOk;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "sim_device/shim/layout.h"
-#include "sim_device/shim/life_watch.h"
+#include "velo/base/life_watch.h"
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/source_index.h"
 
@@ -44,6 +44,9 @@ class PeerTable {
     size_t address(std::span<std::byte> out) const;
     Status connect(std::span<const std::byte> address, DeviceAddr& peer);
 
+    /// Tells a peer of us, before anything that it would have to answer. kAgain: it has no room now.
+    Status announce(Peer& peer);
+
     /// Reads up to `budget` contact entries. Returns how many there were.
     uint32_t take_contacts(uint32_t budget);
 
@@ -71,13 +74,12 @@ class PeerTable {
   private:
     Status attach(const base::SegmentAddress& address, DeviceAddr& peer);
     Status admit(base::SharedSegment segment, DeviceAddr addr);
-    Status announce(Peer& peer);
 
     base::SegmentAddress own_address_;
     SegmentView own_;
     Identity identity_;
     ContactRing contacts_;
-    LifeWatch life_;
+    base::LifeWatch life_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<uint64_t, DeviceAddr> by_token_;  ///< set-up only
     SourceIndex by_source_;

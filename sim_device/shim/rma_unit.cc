@@ -186,7 +186,7 @@ RmaUnit::Step RmaUnit::notify_peer(Operation& operation, Peer& peer) {
 
 RmaUnit::Step RmaUnit::request(Operation& operation, Peer& peer) {
     // The answer's cell is set aside before the target can answer.
-    if (awaiting_ == kAnswersMax) return Step::kBlocked;
+    if (awaiting_ == kAnswersMax || peers_.announce(peer) != Status::kOk) return Step::kBlocked;
     const RmaOperation& what = operation.what;
     const Identity& own = peers_.identity();
     const auto index = static_cast<uint32_t>(&operation - operations_.data());

@@ -62,6 +62,8 @@ class ShimDevice {
         if (packets - 1 >= peer.facts.mailbox_slots) [[unlikely]] {
             return peer.facts.mailbox_slots == 0 ? Status::kUnsupported : Status::kBadParam;
         }
+        if (!peer.announced && peers_.announce(peer) != Status::kOk) [[unlikely]]
+            return Status::kAgain;
         if (faults_) [[unlikely]] {
             bool now = true;
             const Status status = admit_under_faults(to, packets, admission, now);

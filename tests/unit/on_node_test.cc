@@ -120,6 +120,42 @@ TEST(OnNode, poll_takes_no_more_of_a_ring_than_its_budget) {
     EXPECT_EQ(b.poll(4, inbox), 2u);
 }
 
+TEST(OnNode, garbage_in_one_ring_closes_that_ring_only_even_when_a_nested_poll_finds_it) {
+    OnNode receiver(config_for(1));
+    OnNode bad(config_for(2));
+    OnNode good(config_for(3));
+    PeerIndex from_bad = 0;
+    PeerIndex from_good = 0;
+    ASSERT_EQ(bad.connect(receiver.address(), from_bad), Status::kOk);
+    ASSERT_EQ(good.connect(receiver.address(), from_good), Status::kOk);
+    Inbox inbox;
+    ASSERT_EQ(send(bad, from_bad, "first"), Status::kOk);
+    receiver.poll(16, inbox);
+    ASSERT_EQ(send(good, from_good, "first"), Status::kOk);
+    receiver.poll(16, inbox);
+    Status status = Status::kOk;
+    std::byte* room = bad.reserve(from_bad, 8, status);
+    ASSERT_NE(room, nullptr);
+    bad.commit(from_bad, MessageClass::kHost, 0, 8);
+    // The header word of the line that follows: a lap that fits, and a length that cannot be.
+    auto* header = reinterpret_cast<std::atomic<uint64_t>*>(room - sizeof(uint64_t) + kLineBytes);
+    header->store(LineHeader{.lap = 1, .bytes = UINT32_MAX}.pack());
+    struct {
+        OnNode& receiver;
+        Inbox& inbox;
+        bool accepts(const Message&) const { return true; }
+        void deliver(PeerIndex from, const Message& message) {
+            inbox.deliver(from, message);
+            receiver.poll(16, inbox);
+        }
+    } nested{receiver, inbox};
+    receiver.poll(16, nested);
+    ASSERT_EQ(send(good, from_good, "second"), Status::kOk);
+    receiver.poll(16, inbox);
+    EXPECT_EQ(inbox.messages.back().second, "second");
+    EXPECT_EQ(receiver.counters().garbage, 1u);
+}
+
 /// Twelve senders, more than are always polled.
 struct Crowd {
     OnNode receiver{config_for(1000)};

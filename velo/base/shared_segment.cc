@@ -40,6 +40,32 @@ int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
     return posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
 }
 
+/// A descriptor that closes itself.
+struct Descriptor {
+    int fd = -1;
+
+    explicit Descriptor(int fd) : fd(fd) {}
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    ~Descriptor() {
+        if (fd >= 0) close(fd);
+    }
+};
+
+/// Opens the file behind an address and checks that it is that file, ours, and at least `bytes` long.
+Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file, uint64_t& file_bytes) {
+    char path[48];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
+    file.fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat info = {};
+    if (file.fd < 0 || fstat(file.fd, &info) != 0) return Status::kUnsupported;
+    file_bytes = static_cast<uint64_t>(info.st_size);
+    if (static_cast<uint64_t>(info.st_ino) != address.inode || info.st_uid != geteuid()) {
+        return Status::kUnsupported;
+    }
+    return file_bytes < bytes ? Status::kUnsupported : Status::kOk;
+}
+
 }  // namespace
 
 uint64_t pid_namespace_inode() noexcept {
@@ -127,23 +153,17 @@ Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, 
     if (bytes < kHeaderBytes || bytes > address.bytes) return Status::kBadParam;
     // In another PID namespace the same number is another process.
     if (address.pid_namespace != pid_namespace_inode()) return Status::kUnsupported;
-    char path[48];
-    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
+    Descriptor file(-1);
     SharedSegment segment;
-    segment.fd_ = open(path, O_RDWR | O_CLOEXEC);
-    if (segment.fd_ < 0) return Status::kUnsupported;
-    struct stat info = {};
-    if (fstat(segment.fd_, &info) != 0 || static_cast<uint64_t>(info.st_ino) != address.inode ||
-        info.st_uid != geteuid() || static_cast<uint64_t>(info.st_size) < bytes) {
-        return Status::kUnsupported;
+    if (const Status status = open_file(address, bytes, file, segment.file_bytes_); status != Status::kOk) {
+        return status;
     }
-    if (const Status status = Mapping::map(segment.fd_, 0, bytes, segment.mapping_); status != Status::kOk) {
+    if (const Status status = Mapping::map(file.fd, 0, bytes, segment.mapping_); status != Status::kOk) {
         return status;
     }
     SegmentHeader header;
     std::memcpy(&header, segment.mapping_.data(), sizeof header);
     if (header.magic != kMagic || header.token != address.token) return Status::kUnsupported;
-    segment.file_bytes_ = static_cast<uint64_t>(info.st_size);
     segment.address_ = address;
     out = std::move(segment);
     return Status::kOk;
@@ -158,12 +178,14 @@ Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {
 }
 
 Status SharedSegment::map(uint64_t offset, size_t bytes, Mapping& out) const noexcept {
-    struct stat info = {};
-    if (fstat(fd_, &info) != 0) return Status::kNoResource;
-    const uint64_t size = static_cast<uint64_t>(info.st_size);
-    // The owner may have grown it since; it never shrinks.
+    uint64_t size = file_bytes_;
+    Descriptor opened(-1);
+    if (fd_ < 0) {
+        // The owner may have grown it since it was attached; it never shrinks.
+        if (const Status status = open_file(address_, 0, opened, size); status != Status::kOk) return status;
+    }
     if (bytes == 0 || offset % kPage != 0 || offset > size || bytes > size - offset) return Status::kBadParam;
-    return Mapping::map(fd_, offset, bytes, out);
+    return Mapping::map(fd_ < 0 ? opened.fd : fd_, offset, bytes, out);
 }
 
 }  // namespace velo::base

@@ -73,22 +73,24 @@ class SharedSegment {
     /// no later access can fail for want of memory. Throws SetupError.
     static SharedSegment create(const std::string& label, size_t bytes);
 
-    /// Opens a peer's segment and maps its first `bytes` (0: its size at creation).
+    /// Opens a peer's segment and maps its first `bytes` (0: its size at creation). No descriptor stays open,
+    /// so that a process can have as many peers as it likes.
     /// kUnsupported: no such process or file, another user's, or the token differs.
     static Status attach(const SegmentAddress& address, SharedSegment& out, size_t bytes = 0) noexcept;
 
     /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin.
     Status grow(size_t bytes, uint64_t& offset) noexcept;
 
-    /// Maps a range anywhere in the segment; kBadParam when it is not wholly inside the file.
+    /// Maps a range anywhere in the segment. kBadParam: it is not wholly inside the file; kUnsupported: the
+    /// segment's creator has ended.
     Status map(uint64_t offset, size_t bytes, Mapping& out) const noexcept;
 
     [[nodiscard]] const SegmentAddress& address() const { return address_; }
     [[nodiscard]] std::span<std::byte> bytes() const { return {mapping_.data(), mapping_.bytes()}; }
-    explicit operator bool() const { return fd_ >= 0; }
+    explicit operator bool() const { return static_cast<bool>(mapping_); }
 
   private:
-    int fd_ = -1;
+    int fd_ = -1;  ///< the creator's
     uint64_t file_bytes_ = 0;
     Mapping mapping_;
     SegmentAddress address_;

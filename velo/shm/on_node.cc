@@ -1,6 +1,11 @@
 #include "velo/shm/on_node.h"
 
+#include <signal.h>
+
+#include <algorithm>
 #include <bit>
+#include <cstdio>
+#include <utility>
 
 namespace velo::shm {
 
@@ -46,8 +51,11 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     }
     const Layout layout(address.registrations_max);
     auto entry = std::make_unique<Peer>();
+    const auto index = static_cast<PeerIndex>(peers_.size());
+    if (const Status status = life_.add(address.segment.pid, index); status != Status::kOk) return status;
     if (const Status status = base::SharedSegment::attach(address.segment, entry->segment, layout.bytes);
         status != Status::kOk) {
+        life_.remove_last();
         return status;
     }
     std::byte* memory = entry->segment.bytes().data();
@@ -55,7 +63,7 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     entry->contacts = ContactRing(memory + layout.contacts, kContacts);
     entry->bells = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
     entry->atu = base::AtuView(memory + layout.atu, address.registrations_max);
-    peer = static_cast<PeerIndex>(peers_.size());
+    peer = index;
     peers_.push_back(std::move(entry));
     by_name_.emplace(address.name, peer);
     return Status::kOk;
@@ -81,37 +89,63 @@ Status OnNode::first_contact(Peer& peer) {
     return status;
 }
 
-void OnNode::take_contacts() {
-    Contact contact;
-    while (contacts_.pop(contact)) [[unlikely]] answer_contact(contact);
-}
-
-void OnNode::answer_contact(const Contact& contact) {
+/// False: try again later. What can never be answered is dropped and counted.
+bool OnNode::answer_contact(const Contact& contact) {
     PeerIndex index = 0;
-    if (contact.proof != segment_.address().token || !contact.geometry.valid() ||
-        connect(contact.sender, index) != Status::kOk) {
+    if (contact.proof != segment_.address().token || !contact.geometry.valid()) {
         ++counters_.contacts_refused;
-        return;
+        return true;
     }
+    if (connect(contact.sender, index) != Status::kOk) return false;
     Peer& peer = *peers_[index];
     // A second ring of the same peer would leave the first one's messages unread.
-    if (peer.in ||
-        peer.segment.map(contact.ring_offset, ring_bytes(contact.geometry), peer.in_memory) != Status::kOk) {
+    if (peer.in) {
         ++counters_.contacts_refused;
-        return;
+        return true;
+    }
+    const Status status = peer.segment.map(contact.ring_offset, ring_bytes(contact.geometry), peer.in_memory);
+    if (status != Status::kOk) {
+        if (status != Status::kBadParam) return false;
+        ++counters_.contacts_refused;
+        return true;
     }
     peer.in = RingConsumer(RingView(peer.in_memory.data(), contact.geometry));
     active_.push_back(index);
     ++counters_.rings_attached;
+    return true;
 }
 
-void OnNode::fall_asleep(size_t active_position) {
-    const PeerIndex index = active_[active_position];
+void OnNode::look_around(std::vector<PeerIndex>& died) {
+    const size_t first = died.size();
+    life_.poll(died);
+    for (size_t i = first; i < died.size(); ++i) peers_[died[i]]->dead = true;
+    // A sender that is gone by now will not be attached any more.
+    constexpr size_t kUnansweredMax = 4096;
+    std::vector<Contact> again = std::exchange(unanswered_, {});
+    for (const Contact& contact : again) {
+        if (answer_contact(contact)) continue;
+        if (unanswered_.size() < kUnansweredMax && kill(contact.sender.segment.pid, 0) == 0) {
+            unanswered_.push_back(contact);
+        } else {
+            ++counters_.contacts_refused;
+        }
+    }
+}
+
+/// Takes a ring out of those that are polled each time. False: it is not among them.
+bool OnNode::stop_polling(PeerIndex index) {
+    const auto at = std::find(active_.begin(), active_.end(), index);
+    if (at == active_.end()) return false;
+    *at = active_.back();
+    active_.pop_back();
+    return true;
+}
+
+void OnNode::fall_asleep(PeerIndex index) {
     Peer& peer = *peers_[index];
     peer.silent_polls = 0;
-    if (index >= kBellWords * 64) return;  // no bell for it: it stays polled
-    active_[active_position] = active_.back();
-    active_.pop_back();
+    // Without a bell for it, it stays polled.
+    if (index >= kBellWords * 64 || !stop_polling(index)) return;
     peer.in.set_dormant(true, index);
     dormant_.push_back(index);
 }
@@ -150,10 +184,14 @@ void OnNode::answer_bells() {
     if (peers_[index]->in.peek(message) != RingConsumer::Peek::kNothing) wake(index);
 }
 
-void OnNode::close_ring(size_t active_position) {
-    active_[active_position] = active_.back();
-    active_.pop_back();
+void OnNode::close_ring(PeerIndex index) {
+    if (!stop_polling(index)) return;
     ++counters_.garbage;
+    std::fprintf(
+        stderr,
+        "velo: process %d of this node wrote what cannot be into its ring; nothing of it is received any "
+        "more.\n",
+        pid(index));
 }
 
 }  // namespace velo::shm

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "velo/base/atu_table.h"
+#include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
 #include "velo/shm/ring.h"
@@ -58,10 +59,14 @@ class OnNode {
     /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here.
     Status connect(const OnNodeAddress& address, PeerIndex& peer);
 
-    /// Room for a message of `bytes` to `peer`, or nullptr with the reason: kAgain, or what made first
-    /// contact impossible. bytes <= message_bytes_max().
+    /// Room for a message of `bytes` to `peer`, or nullptr with the reason: kAgain, kPeerDead, or what made
+    /// first contact impossible. bytes <= message_bytes_max().
     [[nodiscard]] std::byte* reserve(PeerIndex peer, uint32_t bytes, Status& status) {
         Peer& to = *peers_[peer];
+        if (to.dead) [[unlikely]] {
+            status = Status::kPeerDead;
+            return nullptr;
+        }
         if (!to.out) [[unlikely]] {
             status = first_contact(to);
             if (status != Status::kOk) return nullptr;
@@ -86,6 +91,16 @@ class OnNode {
     /// message that handler.accepts(const Message&) refuses stays where it is. Returns how many were taken.
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
+
+    /// To be called now and then: looks for peers that have ended, appends them to `died`, and answers
+    /// contacts again that could not be answered for want of something. Costs a system call.
+    void look_around(std::vector<PeerIndex>& died);
+
+    /// False once the peer's process is known to have ended.
+    [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
+
+    /// Contacts that wait for another try; not 0 for long only if something runs short here.
+    [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
 
     [[nodiscard]] uint64_t name(PeerIndex peer) const { return peers_[peer]->name; }
     [[nodiscard]] int32_t pid(PeerIndex peer) const { return peers_[peer]->segment.address().pid; }
@@ -123,18 +138,25 @@ class OnNode {
         base::Mapping in_memory;
         RingConsumer in;
         uint32_t silent_polls = 0;
+        bool dead = false;
     };
 
     struct Layout;
 
     Status first_contact(Peer& peer);
     void ring_bell(Peer& peer);
-    void answer_contact(const Contact& contact);
-    void take_contacts();
+    bool answer_contact(const Contact& contact);
+    void take_contacts() {
+        Contact contact;
+        while (contacts_.pop(contact)) [[unlikely]] {
+                if (!answer_contact(contact)) unanswered_.push_back(contact);
+            }
+    }
     void wake(PeerIndex peer);
     void answer_bells();
-    void fall_asleep(size_t active_position);
-    void close_ring(size_t active_position);
+    void fall_asleep(PeerIndex peer);
+    void close_ring(PeerIndex peer);
+    bool stop_polling(PeerIndex peer);
 
     OnNodeConfig config_;
     base::SharedSegment segment_;
@@ -145,6 +167,8 @@ class OnNode {
     std::unordered_map<uint64_t, PeerIndex> by_name_;
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;
+    std::vector<Contact> unanswered_;
+    base::LifeWatch life_;
     size_t sweep_ = 0;
     OnNodeCounters counters_;
 };
@@ -165,7 +189,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
             const RingConsumer::Peek seen = peer.in.peek(message);
             if (seen == RingConsumer::Peek::kNothing) break;
             if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
-                close_ring(i);
+                close_ring(index);
                 break;
             }
             if (!handler.accepts(message)) [[unlikely]]
@@ -180,7 +204,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         if (messages != 0) {
             peer.silent_polls = 0;
         } else if (active_.size() > kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
-            fall_asleep(i);
+            fall_asleep(index);
         }
     }
     return taken;

@@ -1,4 +1,4 @@
-#include "sim_device/shim/life_watch.h"
+#include "velo/base/life_watch.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -17,7 +17,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-namespace velo::shim {
+namespace velo::base {
 namespace {
 
 /// False for a process that is gone or a zombie.
@@ -41,8 +41,8 @@ bool alive_by_proc(pid_t pid) {
 
 LifeWatch::LifeWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_ < 0) {
-        throw base::SetupError(std::string("cannot watch peer processes: epoll_create1: ") +
-                               std::strerror(errno) + ". Raise the limit of open files (ulimit -n).");
+        throw SetupError(std::string("cannot watch peer processes: epoll_create1: ") + std::strerror(errno) +
+                         ". Raise the limit of open files (ulimit -n).");
     }
 }
 
@@ -105,4 +105,4 @@ void LifeWatch::poll(std::vector<uint32_t>& ended) {
     }
 }
 
-}  // namespace velo::shim
+}  // namespace velo::base

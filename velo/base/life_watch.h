@@ -8,14 +8,14 @@
 
 #include "velo/base/status.h"
 
-namespace velo::shim {
+namespace velo::base {
 
 /// A pidfd a process, all in one epoll set, so that asking costs one system call however many are watched.
 /// A zombie counts as ended. Where the kernel has no pidfd (before 5.3) or denies it, /proc is read instead,
 /// one process a call. Thread: the owner's.
 class LifeWatch {
   public:
-    /// Throws base::SetupError when no epoll set can be had.
+    /// Throws SetupError when no epoll set can be had.
     LifeWatch();
     LifeWatch(const LifeWatch&) = delete;
     LifeWatch& operator=(const LifeWatch&) = delete;
@@ -46,4 +46,4 @@ class LifeWatch {
     uint32_t next_by_proc_ = 0;
 };
 
-}  // namespace velo::shim
+}  // namespace velo::base

@@ -1,0 +1,250 @@
+/// Peers that are many, silent, short of something, or gone.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+
+#include "tests/unit/job.h"
+
+namespace velo::test {
+namespace {
+
+velo_params_t params_for(int ranks_per_node, const char* single_copy = "cma") {
+    velo_params_t params = default_params();
+    params.ranks_per_node = ranks_per_node;
+    params.single_copy = single_copy;
+    return params;
+}
+
+/// Drives one engine until `done`, for two seconds at most: what is waited for is noticed by time.
+template <class Done>
+bool drive_alone(velo_engine_t* engine, Done done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (!done() && std::chrono::steady_clock::now() < end) {
+        for (int i = 0; i < 1024; ++i) velo_progress(engine);
+    }
+    return done();
+}
+
+velo_rma_t operation(velo_rma_kind_t kind, std::vector<std::byte>& local, const velo_handle_t& remote) {
+    velo_rma_t op = {};
+    op.kind = kind;
+    op.local = local.data();
+    op.remote = remote;
+    op.remote_address = remote.base;
+    op.bytes = remote.bytes;
+    op.width = 8;
+    op.atomic = VELO_ATOMIC_XOR;
+    return op;
+}
+
+velo_handle_t registered(Rank& rank, std::vector<std::byte>& memory) {
+    velo_handle_t handle = {};
+    EXPECT_EQ(velo_register(rank.engine, memory.data(), memory.size(), 7, &handle), VELO_OK);
+    return handle;
+}
+
+TEST(EnginePeers, more_ranks_than_a_contact_ring_holds_connect_before_any_of_them_makes_progress) {
+    constexpr uint32_t kRanks = 80;
+    Job job(kRanks, params_for(1));
+    const uint64_t text = 42;
+    for (uint32_t rank = 1; rank < kRanks; ++rank) {
+        job.drive([&] {
+            return velo_send_now(job[rank].engine, job[rank].peers[0], 1, &text, sizeof text, nullptr, 0) ==
+                   VELO_OK;
+        });
+    }
+    job.drive([&] { return job[0].inbox.size() == kRanks - 1; });
+}
+
+TEST(EnginePeers, a_silent_peer_does_not_hold_up_transfers_with_others) {
+    for (int ranks_per_node : {0, 1}) {
+        Job job(3, params_for(ranks_per_node, "none"));
+        std::vector<std::byte> large(4u << 20);
+        std::vector<std::byte> small(4096);
+        std::vector<std::byte> large_here(large.size());
+        std::vector<std::byte> small_here(small.size());
+        velo_rma_t from_silent = operation(VELO_RMA_GET, large_here, registered(job[1], large));
+        velo_rma_t from_other = operation(VELO_RMA_GET, small_here, registered(job[2], small));
+        velo_rma(job[0].engine, job[0].peers[1], &from_silent);
+        velo_rma(job[0].engine, job[0].peers[2], &from_other);
+        for (int i = 0; i < 100000 && job[0].done.empty(); ++i) {
+            velo_progress(job[0].engine);
+            velo_progress(job[2].engine);
+        }
+        ASSERT_EQ(job[0].done.size(), 1u);
+        EXPECT_EQ(job[0].done[0].first, &from_other);
+        job.drive([&] { return job[0].done.size() == 2; });
+    }
+}
+
+TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
+    struct Host {
+        velo_engine_t* engine = nullptr;
+        velo_peer_t* peer = nullptr;
+        velo_rma_t second = {};
+        bool second_done = false;
+        bool first = true;
+    } context;
+    Job job(2, params_for(0));
+    const velo_identity_t identity = {
+        .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3};
+    const velo_host_t host = {.context = &context,
+                              .accepts = [](void*, uint8_t) { return true; },
+                              .receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {},
+                              .sent = [](void*, velo_send_t*, int) {},
+                              .rma_done =
+                                  [](void* self, velo_rma_t* op, int) {
+                                      auto& host = *static_cast<Host*>(self);
+                                      if (op == &host.second) host.second_done = true;
+                                      if (!std::exchange(host.first, false)) return;
+                                      velo_rma(host.engine, host.peer, &host.second);
+                                      for (int i = 0; i < 100000 && !host.second_done; ++i) {
+                                          velo_progress(host.engine);
+                                      }
+                                      EXPECT_TRUE(host.second_done);
+                                  },
+                              .log = [](void*, int, const char*) {}};
+    const velo_params_t params = params_for(0);
+    char error[512] = "";
+    context.engine = velo_open(&params, &identity, &host, error, sizeof error);
+    ASSERT_NE(context.engine, nullptr) << error;
+    std::array<std::byte, VELO_ADDRESS_BYTES_MAX> address;
+    const size_t bytes = velo_address(job[0].engine, address.data(), address.size());
+    ASSERT_EQ(velo_connect(context.engine, address.data(), bytes, true, nullptr, &context.peer, error,
+                           sizeof error),
+              VELO_OK);
+    std::vector<std::byte> source(4096);
+    std::vector<std::byte> here(4096);
+    velo_rma_t first = operation(VELO_RMA_GET, here, registered(job[0], source));
+    context.second = first;
+    velo_rma(context.engine, context.peer, &first);
+    EXPECT_TRUE(context.second_done);
+    velo_close(context.engine);
+}
+
+TEST(EnginePeers, a_first_contact_that_can_not_be_answered_is_answered_later) {
+    const velo_params_t params = params_for(0);
+    Rank sender(params, 0, 2);
+    Rank receiver(params, 1, 2);
+    velo_peer_t* peer = Job::connect(sender, receiver);
+    ASSERT_EQ(velo_send_now(sender.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
+    rlimit before = {};
+    getrlimit(RLIMIT_NOFILE, &before);
+    rlimit few = before;
+    few.rlim_cur = 256;
+    setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<int> taken;
+    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY)) taken.push_back(fd);
+    velo_progress(receiver.engine);
+    EXPECT_TRUE(receiver.inbox.empty());
+    for (int fd : taken) close(fd);
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_TRUE(drive_alone(receiver.engine, [&] { return receiver.inbox.size() == 1; }));
+    EXPECT_EQ(receiver.counters().on_node_contacts_refused, 0u);
+}
+
+/// A rank in a process of its own, which does nothing and is killed.
+class DoomedRank {
+  public:
+    DoomedRank(const velo_params_t& params, uint32_t rank, uint32_t size) {
+        int ends[2];
+        EXPECT_EQ(pipe(ends), 0);
+        pid_ = fork();
+        if (pid_ == 0) {
+            Rank child(params, rank, size);
+            std::vector<std::byte> memory(65536);
+            Published published = {};
+            published.bytes = velo_address(child.engine, published.address.data(), published.address.size());
+            (void)velo_register(child.engine, memory.data(), memory.size(), 7, &published.handle);
+            (void)!write(ends[1], &published, sizeof published);
+            for (;;) pause();
+        }
+        EXPECT_EQ(read(ends[0], &published_, sizeof published_), static_cast<ssize_t>(sizeof published_));
+        close(ends[0]);
+        close(ends[1]);
+    }
+    DoomedRank(const DoomedRank&) = delete;
+    DoomedRank& operator=(const DoomedRank&) = delete;
+    ~DoomedRank() { kill_now(); }
+
+    void kill_now() {
+        if (pid_ <= 0) return;
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+        pid_ = -1;
+    }
+    velo_peer_t* connect(Rank& from) const {
+        velo_peer_t* peer = nullptr;
+        char error[512] = "";
+        EXPECT_EQ(velo_connect(from.engine, published_.address.data(), published_.bytes, true, nullptr, &peer,
+                               error, sizeof error),
+                  VELO_OK)
+            << error;
+        return peer;
+    }
+    const velo_handle_t& handle() const { return published_.handle; }
+
+  private:
+    struct Published {
+        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> address;
+        size_t bytes;
+        velo_handle_t handle;
+    };
+    pid_t pid_ = -1;
+    Published published_ = {};
+};
+
+struct Death {
+    const char* name;
+    int ranks_per_node;
+    const char* single_copy;
+};
+
+class EnginePeerDeath : public testing::TestWithParam<Death> {};
+
+TEST_P(EnginePeerDeath, whatever_waits_for_a_killed_peer_ends_with_an_error) {
+    const velo_params_t params = params_for(GetParam().ranks_per_node, GetParam().single_copy);
+    DoomedRank doomed(params, 1, 2);
+    Rank rank(params, 0, 2);
+    velo_peer_t* peer = doomed.connect(rank);
+    std::vector<std::byte> here(65536);
+    velo_rma_t get = operation(VELO_RMA_GET, here, doomed.handle());
+    velo_rma_t put = operation(VELO_RMA_PUT, here, doomed.handle());
+    velo_rma_t atomic = operation(VELO_RMA_ATOMIC, here, doomed.handle());
+    std::deque<velo_send_t> sends(3000);
+    size_t queued = 0;
+    velo_rma(rank.engine, peer, &atomic);
+    if (std::string(GetParam().single_copy) == "none") {
+        velo_rma(rank.engine, peer, &get);
+        velo_rma(rank.engine, peer, &put);
+    } else {
+        doomed.kill_now();
+        velo_rma(rank.engine, peer, &get);
+        velo_rma(rank.engine, peer, &put);
+    }
+    for (velo_send_t& send : sends) {
+        send.data[0] = here.data();
+        send.bytes[0] = 1024;
+        queued += !velo_send(rank.engine, peer, &send, 1);
+    }
+    ASSERT_GT(queued, 0u);
+    doomed.kill_now();
+    EXPECT_TRUE(drive_alone(rank.engine, [&] { return rank.done.size() == 3 && !velo_busy(rank.engine); }));
+    for (const auto& [op, status] : rank.done) EXPECT_EQ(status, VELO_PEER_DEAD) << op->kind;
+    ASSERT_EQ(rank.sent_list.size(), queued);
+    for (const auto& [send, status] : rank.sent_list) ASSERT_EQ(status, VELO_PEER_DEAD);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, EnginePeerDeath,
+                         testing::Values(Death{"on_node_direct", 0, "cma"},
+                                         Death{"on_node_copied", 0, "none"}, Death{"device_direct", 1, "cma"},
+                                         Death{"device_copied", 1, "none"}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace velo::test
