@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "flowctl/plan.h"
@@ -168,7 +167,6 @@ class Engine {
     uint64_t probe_;
 
     std::vector<std::unique_ptr<velo_peer>> peers_;
-    std::unordered_map<uint64_t, velo_peer*> by_name_;
     std::vector<velo_peer*> by_on_node_;
     std::vector<velo_peer*> by_device_;
 
