@@ -113,7 +113,7 @@ class Engine {
     static constexpr uint32_t kUpcallDepthMax = 8;
     /// How often peers are looked at that something waits for, and contacts that could not be answered.
     static constexpr uint64_t kLookAroundNs = 10'000'000;
-    static constexpr uint32_t kLookAroundPolls = 1024;
+    static constexpr uint32_t kClockPolls = 16;
 
     struct Handler;
 
@@ -179,6 +179,7 @@ class Engine {
     uint32_t upcall_depth_ = 0;  ///< of transfers' completions
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
+    uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     SlotTable<Waiting> slots_;
     base::IntrusiveQueue<rma::Transfer> atomics_;  ///< waiting for a slot
@@ -440,20 +441,18 @@ int Engine<D>::progress() {
     if (!lock_.try_lock()) return 0;
     const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
-    uint64_t now = 0;
+    // The clock is read now and then only: it costs as much as all the rest of an idle call.
+    if (++polls_ % kClockPolls == 0) now_ = now_ns();
     if (device_) {
-        now = now_ns();
-        events += device_->progress(now);
+        events += device_->progress(now_);
         events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
         events += take_notifications();
         if (velo_->owes()) velo_->flush_owed();
     }
     if (!pending_peers_.empty()) events += drive_pending();
     if (!scheduler_.idle() || !copying_peers_.empty() || !atomics_.empty()) events += drive_transfers();
-    if (++polls_ % kLookAroundPolls == 0) [[unlikely]] {
-        if (now == 0) now = now_ns();
-        if (now >= next_look_ns_) look_around(now);
-    }
+    if (now_ >= next_look_ns_) [[unlikely]]
+        look_around(now_);
     lock_.unlock();
     return static_cast<int>(events);
 }
