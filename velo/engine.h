@@ -241,6 +241,7 @@ class Engine {
     uint32_t polls_ = 0;
     uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
+    std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -262,8 +263,9 @@ struct Engine<D>::Handler {
     velo_path_t path;
 
     [[nodiscard]] bool accepts(MessageClass message_class, uint8_t tag) const {
-        return message_class != MessageClass::kHost ||
-               engine.options_.host.accepts(engine.options_.host.context, tag);
+        if (message_class != MessageClass::kHost || engine.accepted_[tag]) return true;
+        engine.accepted_[tag] = engine.options_.host.accepts(engine.options_.host.context, tag);
+        return engine.accepted_[tag];
     }
     [[nodiscard]] bool accepts(const shm::Message& message) const {
         return accepts(message.message_class, message.tag);
@@ -342,6 +344,10 @@ Status Engine<D>::send_now(velo_peer& peer, velo_send_t& send) {
     send.done = 0;
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
+    if (peer.path == VELO_PATH_ON_NODE && send.total <= shm::kInlineBytesMax && peer.pending.empty() &&
+        on_node_.send_line(peer.index, MessageClass::kHost, send.tag, send.data, send.bytes)) {
+        return Status::kOk;
+    }
     // Half a message must not go: nobody would be left to send the rest.
     if (!peer.pending.empty() ||
         (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {
@@ -355,7 +361,7 @@ std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
     lock_.lock();
     Status status = Status::kOk;
     if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty()) {
-        if (std::byte* room = on_node_.reserve(peer.index, bytes, status)) return room;
+        if (std::byte* room = on_node_.reserve_whole(peer.index, bytes, status)) return room;
     }
     lock_.unlock();
     return nullptr;
@@ -363,7 +369,7 @@ std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
 
 template <class D>
 void Engine<D>::commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
-    on_node_.commit(peer.index, MessageClass::kHost, tag, bytes);
+    on_node_.commit(peer.index, MessageClass::kHost, tag, bytes, true);
     lock_.unlock();
 }
 
@@ -390,12 +396,18 @@ template <class D>
 Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
     if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
     Status status = Status::kOk;
-    std::byte* room = on_node_.reserve(peer.index, send.total, status);
-    if (room == nullptr) return status;
-    if (on_node_.nontemporal(peer.index, send.total)) {
-        gather(send, 0, room, send.total, base::copy_nontemporal);
+    const auto room = on_node_.reserve(peer.index, send.total, status);
+    if (room.first == nullptr) return status;
+    if (room.rest == nullptr) {
+        gather(send, 0, room.first, send.total);
     } else {
-        gather(send, 0, room, send.total);
+        gather(send, 0, room.first, shm::kInlineBytesMax);
+        const uint32_t rest = send.total - shm::kInlineBytesMax;
+        if (on_node_.nontemporal(peer.index, send.total)) {
+            gather(send, shm::kInlineBytesMax, room.rest, rest, base::copy_nontemporal);
+        } else {
+            gather(send, shm::kInlineBytesMax, room.rest, rest);
+        }
     }
     on_node_.commit(peer.index, static_cast<MessageClass>(send.message_class), send.tag, send.total);
     return Status::kOk;

@@ -318,17 +318,18 @@ bool Engine<D>::push_pieces(Help& help, uint32_t& moved) {
         const uint32_t bytes = std::min(help.left, piece_max);
         const auto total = static_cast<uint32_t>(sizeof(JointDataHeader) + bytes);
         Status status = Status::kOk;
-        std::byte* room = on_node_.reserve(peer.index, total, status);
-        if (room == nullptr) return false;
+        const auto room = on_node_.reserve(peer.index, total, status);
+        if (room.first == nullptr) return false;
         const JointDataHeader header = {{.opcode = Opcode::kJointData,
                                          .cookie = help.cookie,
                                          .value = help.base_offset + uint64_t{help.offset}}};
-        std::memcpy(room, &header, sizeof header);
+        static_assert(sizeof header == shm::kInlineBytesMax);
+        std::memcpy(room.first, &header, sizeof header);
         const auto* source = reinterpret_cast<const std::byte*>(help.source + help.offset);
         if (on_node_.nontemporal(peer.index, total)) {
-            base::copy_nontemporal(room + sizeof header, source, bytes);
+            base::copy_nontemporal(room.rest, source, bytes);
         } else {
-            std::memcpy(room + sizeof header, source, bytes);
+            std::memcpy(room.rest, source, bytes);
         }
         on_node_.commit(peer.index, MessageClass::kEngine, 0, total);
         help.offset += bytes;

@@ -134,7 +134,8 @@ typedef struct velo_rma {
 /* What the engine asks of its host. */
 typedef struct {
     void* context;
-    /* False: a message with this tag can not be taken yet; it stays where it is. */
+    /* False: a message with this tag can not be taken yet; it stays where it is. Once true, it is not asked
+     * again for this tag. */
     bool (*accepts)(void* context, uint8_t tag);
     /* A message, valid and writable during the call. `peer_context`: see velo_connect; NULL until then. */
     void (*receive)(void* context, velo_path_t path, void* peer_context, uint8_t tag, void* data,

@@ -24,7 +24,7 @@ enum class Opcode : uint8_t {
     /// Asks the owner of [nla, nla + value) for its part in moving it to `compare` in the asker's memory
     /// (JointCall). With `last`: all of it, in kJointData messages.
     kJoint,
-    /// Data of a joint block: 64 bytes of header, then what belongs at offset `value`. `compare`: so many
+    /// Data of a joint block: 56 bytes of header, then what belongs at offset `value`. `compare`: so many
     /// bytes there were written directly instead, and none follow.
     kJointData,
 };
@@ -44,11 +44,12 @@ struct EngineHeader {
 };
 static_assert(sizeof(EngineHeader) == 40 && std::is_trivially_copyable_v<EngineHeader>);
 
-/// Data of a joint block begins on a cache line.
-struct alignas(64) JointDataHeader {
+/// Data of a joint block begins on a cache line of the ring.
+struct JointDataHeader {
     EngineHeader header;
+    uint64_t reserved[2] = {};
 };
-static_assert(sizeof(JointDataHeader) == 64);
+static_assert(sizeof(JointDataHeader) == 56);
 
 /// `value` of kJoint.
 struct JointCall {

@@ -28,10 +28,10 @@ struct Inbox {
 
 Status send(OnNode& from, PeerIndex to, const std::string& text) {
     Status status = Status::kOk;
-    std::byte* room = from.reserve(to, static_cast<uint32_t>(text.size()), status);
+    std::byte* room = from.reserve_whole(to, static_cast<uint32_t>(text.size()), status);
     if (room == nullptr) return status;
     std::memcpy(room, text.data(), text.size());
-    from.commit(to, MessageClass::kHost, 0, static_cast<uint32_t>(text.size()));
+    from.commit(to, MessageClass::kHost, 0, static_cast<uint32_t>(text.size()), true);
     return Status::kOk;
 }
 
@@ -134,12 +134,12 @@ TEST(OnNode, garbage_in_one_ring_closes_that_ring_only_even_when_a_nested_poll_f
     ASSERT_EQ(send(good, from_good, "first"), Status::kOk);
     receiver.poll(16, inbox);
     Status status = Status::kOk;
-    std::byte* room = bad.reserve(from_bad, 8, status);
+    std::byte* room = bad.reserve_whole(from_bad, 8, status);
     ASSERT_NE(room, nullptr);
     bad.commit(from_bad, MessageClass::kHost, 0, 8);
-    // The header word of the line that follows: a lap that fits, and a length that cannot be.
+    // The header word of the line that follows: a length that cannot be.
     auto* header = reinterpret_cast<std::atomic<uint64_t>*>(room - sizeof(uint64_t) + kLineBytes);
-    header->store(LineHeader{.lap = 1, .bytes = UINT32_MAX}.pack());
+    header->store(LineHeader{.bytes = UINT32_MAX}.pack());
     struct {
         OnNode& receiver;
         Inbox& inbox;

@@ -1,4 +1,4 @@
-/// Copies that go past the caches.
+/// Copies that the library's memcpy is not made for: of a few bytes, and past the caches.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,26 @@
 #endif
 
 namespace velo::base {
+
+/// Copies up to 64 bytes without a call.
+inline void copy_small(void* to, const void* from, size_t bytes) {
+    auto* target = static_cast<std::byte*>(to);
+    const auto* source = static_cast<const std::byte*>(from);
+    // Two moves of the same size that may overlap cover every length between that size and twice it.
+    if (bytes >= 16) {
+        size_t at = 0;
+        for (; at + 16 < bytes; at += 16) std::memcpy(target + at, source + at, 16);
+        std::memcpy(target + bytes - 16, source + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        std::memcpy(target, source, 8);
+        std::memcpy(target + bytes - 8, source + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        std::memcpy(target, source, 4);
+        std::memcpy(target + bytes - 4, source + bytes - 4, 4);
+    } else {
+        for (size_t at = 0; at < bytes; ++at) target[at] = source[at];
+    }
+}
 
 /// Copies into memory that another core reads next, without first taking ownership of the target's lines
 /// from it: whole lines of 64 bytes are written with non-temporal stores. The data is in order before every

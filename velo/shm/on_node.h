@@ -63,35 +63,53 @@ class OnNode {
     /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here.
     Status connect(const OnNodeAddress& address, PeerIndex& peer);
 
-    /// Room for a message of `bytes` to `peer`, or nullptr with the reason: kAgain, kPeerDead, or what made
-    /// first contact impossible. bytes <= message_bytes_max().
-    [[nodiscard]] std::byte* reserve(PeerIndex peer, uint32_t bytes, Status& status) {
+    /// Room for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the
+    /// first with the reason: kAgain, kPeerDead, or what made first contact impossible. bytes <=
+    /// message_bytes_max().
+    [[nodiscard]] RingProducer::Room reserve(PeerIndex peer, uint32_t bytes, Status& status) {
         Peer& to = *peers_[peer];
         if (to.dead) [[unlikely]] {
             status = Status::kPeerDead;
-            return nullptr;
+            return {};
         }
         if (!to.out) [[unlikely]] {
             status = first_contact(to);
-            if (status != Status::kOk) return nullptr;
+            if (status != Status::kOk) return {};
         }
-        std::byte* room = to.out.reserve(bytes);
-        if (room == nullptr) {
+        const RingProducer::Room room = to.out.reserve(bytes, streaming(to));
+        if (room.first == nullptr) {
             ++counters_.ring_full;
             status = Status::kAgain;
         }
         return room;
     }
+    /// The same in one piece; it is committed as `whole`.
+    [[nodiscard]] std::byte* reserve_whole(PeerIndex peer, uint32_t bytes, Status& status) {
+        if (reserve(peer, bytes, status).first == nullptr) return nullptr;
+        return peers_[peer]->out.reserve_whole(bytes, streaming(*peers_[peer]));
+    }
+
+    /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.
+    [[nodiscard]] bool send_line(PeerIndex peer, MessageClass message_class, uint8_t tag,
+                                 const void* const data[2], const uint32_t bytes[2]) {
+        Peer& to = *peers_[peer];
+        bool wake = false;
+        if (!to.out || to.dead || !to.out.send_line(message_class, tag, data, bytes, wake)) return false;
+        ++counters_.messages_sent;
+        if (wake) [[unlikely]]
+            ring_bell(to);
+        return true;
+    }
 
     /// Sends what was written where reserve() said.
-    void commit(PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes) {
+    void commit(PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
         Peer& to = *peers_[peer];
         ++counters_.messages_sent;
-        if (to.out.commit(message_class, tag, bytes)) [[unlikely]]
+        if (to.out.commit(message_class, tag, bytes, whole)) [[unlikely]]
             ring_bell(to);
     }
 
-    /// True: what reserve() said is to be written with base::copy_nontemporal, because the peer is far.
+    /// True: the rest of a message is to be written with base::copy_nontemporal, because the peer is far.
     [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
         return peers_[peer]->out.nontemporal(bytes);
     }
@@ -143,6 +161,8 @@ class OnNode {
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
+    /// So many messages without an answer, and the next ones will not be read at once either.
+    static constexpr uint32_t kStreamingMessages = 4;
 
     struct Peer {
         uint64_t name = 0;
@@ -156,11 +176,23 @@ class OnNode {
         RingProducer out;
         base::Mapping in_memory;
         RingConsumer in;
+        uint64_t received_before = 0;  ///< see streaming()
+        uint64_t sent_before = 0;
         uint32_t silent_polls = 0;
         bool dead = false;
     };
 
     struct Layout;
+
+    /// More messages went to the peer than came from it since it was last in step with us.
+    [[nodiscard]] static bool streaming(Peer& peer) {
+        const uint64_t received = peer.in.messages();
+        if (received != peer.received_before) {
+            peer.received_before = received;
+            peer.sent_before = peer.out.messages();
+        }
+        return peer.out.messages() - peer.sent_before >= kStreamingMessages;
+    }
 
     Status first_contact(Peer& peer);
     void ring_bell(Peer& peer);
