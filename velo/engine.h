@@ -165,6 +165,7 @@ class Engine {
     std::optional<D> device_;
     std::optional<VeloPath<D>> velo_;
     uint64_t probe_;
+    uint64_t host_;
 
     std::vector<std::unique_ptr<velo_peer>> peers_;
     std::vector<velo_peer*> by_on_node_;
@@ -224,6 +225,7 @@ Engine<D>::Engine(const EngineOptions& options)
       lock_(options.params.threads),
       on_node_(options.on_node),
       probe_(base::random_token()),
+      host_(base::host_identity()),
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
       slots_(kSlots) {
     if (options.device_used) {
@@ -265,6 +267,7 @@ EngineAddress Engine<D>::address() const {
     address.probe = probe_;
     address.message_bytes_max = options_.params.device_message_bytes_max;
     address.on_node = on_node_.address();
+    address.host = host_;
     if (device_) address.device_bytes = static_cast<uint32_t>(device_->address(address.device));
     return address;
 }

@@ -12,7 +12,7 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         error = "the peer runs another version of velo; all ranks of a job need the same one";
         return Status::kUnsupported;
     }
-    if (!same_host) {
+    if (!same_host && (address.host != host_ || host_ == 0)) {
         error =
             "the peer is on another host, which the software device can not reach; use another BTL for it";
         return Status::kUnsupported;

@@ -53,6 +53,8 @@ struct EngineAddress {
     uint64_t probe_address = 0;
     uint64_t probe = 0;
     shm::OnNodeAddress on_node;
+    /// base::host_identity(): Open MPI does not know where the processes of another mpirun are.
+    uint64_t host = 0;
     uint32_t message_bytes_max = 0;  ///< through the device
     uint32_t device_bytes = 0;       ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};

@@ -162,7 +162,8 @@ size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) VELO_NOE
 /* True when some process of the job is reached through the device. */
 bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* Makes a peer usable. `same_host`: the host knows that it runs on this machine. VELO_UNSUPPORTED: it can not
+/* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the
+ * peers compare themselves. VELO_UNSUPPORTED: it can not
  * be reached by velo, and why stands in `error`. Connecting twice returns the same peer. */
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;
