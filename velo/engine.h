@@ -50,6 +50,7 @@ class Engine {
     [[nodiscard]] EngineAddress address() const;
     Status connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
                    std::string& error);
+    bool disconnect(velo_peer& peer);
 
     Status send_now(velo_peer& peer, velo_send_t& send);
     /// The lock stays held when the result is not nullptr, until commit().
@@ -126,6 +127,9 @@ class Engine {
     void completed(velo_send_t& send, Status status);
     void look_around(uint64_t now);
     void peer_died(velo_peer& peer);
+    [[nodiscard]] bool quiet(const velo_peer& peer);
+    void sweep_ended();
+    void recycle(velo_peer& peer);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
@@ -170,6 +174,8 @@ class Engine {
     std::vector<std::unique_ptr<velo_peer>> peers_;
     std::vector<velo_peer*> by_on_node_;
     std::vector<velo_peer*> by_device_;
+    std::vector<velo_peer*> ended_;        ///< on this node, and not gone yet
+    std::vector<velo_peer*> spare_peers_;  ///< for another process
 
     std::vector<velo_peer*> pending_peers_;
     uint64_t pending_ = 0;
@@ -291,7 +297,7 @@ template <class D>
 std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
     lock_.lock();
     Status status = Status::kOk;
-    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty()) {
+    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.gone) {
         if (std::byte* room = on_node_.reserve(peer.index, bytes, status)) return room;
     }
     lock_.unlock();
@@ -326,6 +332,8 @@ bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_
 template <class D>
 Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
     if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
+    if (peer.gone) [[unlikely]]
+        return Status::kPeerDead;
     Status status = Status::kOk;
     std::byte* room = on_node_.reserve(peer.index, send.total, status);
     if (room == nullptr) return status;
@@ -415,6 +423,7 @@ void Engine<D>::look_around(uint64_t now) {
     const size_t unanswered = on_node_.unanswered();
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
+    if (!ended_.empty()) sweep_ended();
     if (unanswered != 0 && on_node_.unanswered() >= unanswered) {
         log(1, "velo: rank " + std::to_string(options_.identity.rank) + ": " + std::to_string(unanswered) +
                    " processes wait to be attached; memory or open files (ulimit -n) may be short");
@@ -429,6 +438,7 @@ void Engine<D>::look_around(uint64_t now) {
 template <class D>
 void Engine<D>::peer_died(velo_peer& peer) {
     peer.dead = true;
+    if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
     std::vector<uint32_t> cookies;
     slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
         const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||

@@ -12,7 +12,8 @@
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
 
-/// Owner: the engine, until it closes; so a pointer to it stays good. Thread: the engine's.
+/// Owner: the engine; a pointer to it stays good until the host has disconnected and the process has ended.
+/// Thread: the engine's.
 struct velo_peer {
     velo_path_t path = VELO_PATH_NONE;
     uint32_t index = 0;  ///< shm::PeerIndex or DeviceAddr, by path
@@ -23,6 +24,7 @@ struct velo_peer {
     bool in_pending = false;  ///< in the engine's list of peers with waiting messages
     bool in_copying = false;  ///< in the engine's list of peers with copied transfers
     bool dead = false;        ///< its process has ended
+    bool gone = false;        ///< and what it held here has been given back; `index` is another's
     void* context = nullptr;  ///< the host's
     velo::base::IntrusiveQueue<velo_send_t> pending;
     /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to

@@ -240,6 +240,8 @@ class RingConsumer {
         ring_.control->sleep.dormant.store(dormant ? 1 : 0, std::memory_order_release);
     }
 
+    /// A message that was taken has not been released.
+    [[nodiscard]] bool in_use() const { return in_use_ != 0; }
     [[nodiscard]] uint64_t messages() const { return position_; }
     explicit operator bool() const { return ring_.control != nullptr; }
 
