@@ -81,10 +81,10 @@ Held held() {
     return held;
 }
 
-/// Makes progress, for as long as it takes to notice that somebody has ended.
-void progress_for(std::chrono::milliseconds time) {
+/// Makes progress for so long, and so often, as on a busy machine time alone means little.
+void progress_for(std::chrono::milliseconds time, int calls) {
     const auto end = std::chrono::steady_clock::now() + time;
-    while (std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < calls || std::chrono::steady_clock::now() < end; ++i) {
         int flag = 0;
         MPI_Iprobe(MPI_ANY_SOURCE, kTag, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
     }
@@ -99,9 +99,9 @@ void part(Check& check, MPI_Comm& children, int count) {
     MPI_Allgather(&failures, 0, MPI_INT, pids.data(), 1, MPI_INT, children);
     MPI_Comm_disconnect(&children);
     for (const int pid : pids) {
-        while (kill(pid, 0) == 0) progress_for(std::chrono::milliseconds(1));
+        while (kill(pid, 0) == 0) progress_for(std::chrono::milliseconds(1), 1);
     }
-    progress_for(std::chrono::milliseconds(50));
+    progress_for(std::chrono::milliseconds(50), 1000);
 }
 
 std::string own_path() {
