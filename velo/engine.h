@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flowctl/plan.h"
@@ -117,6 +118,24 @@ class Engine {
     static constexpr uint32_t kClockPolls = 16;
 
     struct Handler;
+
+    /// Gives the lock up in the middle of driving transfers. `driving_` is true only while the thread that
+    /// drives has the lock; else another one, which ends a transfer meanwhile, would take it for its own and
+    /// set it again afterwards, when nobody drives any more.
+    class Apart {
+      public:
+        explicit Apart(Engine& engine)
+            : restored_{engine.driving_, std::exchange(engine.driving_, false)}, unlocked_(engine.lock_) {}
+
+      private:
+        struct Restored {
+            bool& driving;
+            bool before;
+            ~Restored() { driving = before; }
+        };
+        const Restored restored_;
+        const base::Unlocked unlocked_;  // ends first
+    };
 
     // Peers and messages (this file).
     velo_peer& peer_of(velo_path_t path, uint32_t index);

@@ -132,7 +132,7 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
     if (status == Status::kOk) {
         {
             // The state is ours until chunk_done; other threads need not wait for the copy.
-            base::Unlocked unlocked(lock_);
+            const Apart apart(*this);
             status = get ? base::cma_read(pid, local, address, chunk.bytes)
                          : base::cma_write(pid, local, address, chunk.bytes);
         }
@@ -214,15 +214,13 @@ void Engine<D>::chunk_done(RmaState& state, Status status) {
 template <class D>
 void Engine<D>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) ++counters_.rma_failed;
-    // Whoever waits in the upcall for another transfer finds it driven.
-    const bool driving = std::exchange(driving_, false);
     ++upcall_depth_;
     {
-        base::Unlocked unlocked(lock_);
+        // Whoever waits in the upcall for another transfer finds it driven.
+        const Apart apart(*this);
         options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
     }
     --upcall_depth_;
-    if (driving) driving_ = true;
 }
 
 // Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are

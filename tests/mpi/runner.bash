@@ -113,7 +113,7 @@ run_mpi() {
     # A spawned job needs slots of its own, hence more than the ranks asked for.
     ((np > cores)) || [[ $program == lifecycle || $program == jobs ]] && arguments+=(--oversubscribe)
     # The threads of two ranks already outnumber most machines' cores.
-    ((np > cores)) || [[ $program == threads || $program == jobs ]] && arguments+=(--mca mpi_yield_when_idle 1)
+    ((np > cores)) || [[ $program == threads* || $program == jobs ]] && arguments+=(--mca mpi_yield_when_idle 1)
     local before after left
     before=$(velo_in_shm)
     printf '+ %s' "$mpirun" >"$log"
