@@ -5,6 +5,7 @@
 /// in from them.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -16,6 +17,7 @@
 
 #include "flowctl/plan.h"
 #include "rma/chunk_scheduler.h"
+#include "velo/base/copy.h"
 #include "velo/base/lock.h"
 #include "velo/device.h"
 #include "velo/peer.h"
@@ -66,7 +68,7 @@ class Engine {
     int progress();
     [[nodiscard]] bool busy() const {
         return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
-               slots_.taken() != 0 || (velo_ && velo_->owes());
+               slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->owes());
     }
     void counters(velo_counters_t& out) const;
     [[nodiscard]] const EngineOptions& options() const { return options_; }
@@ -94,7 +96,7 @@ class Engine {
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
     /// An operation that waits for an answer.
-    enum class Wait : uint8_t { kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic };
+    enum class Wait : uint8_t { kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic, kJoint };
     struct Waiting {
         Wait wait = Wait::kDeviceChunk;
         RmaState* state = nullptr;
@@ -102,7 +104,45 @@ class Engine {
         uint32_t bytes = 0;
         uint32_t received = 0;
         bool pushing = false;  ///< a copied put that still reads its source
+        uint8_t joint = 0;     ///< its slot
         Status refused = Status::kOk;
+    };
+
+    /// A block that this process fetches, moved by both ends.
+    struct Joint {
+        uint32_t cookie = 0;
+        velo_peer* peer = nullptr;
+        RmaState* state = nullptr;
+        std::byte* local = nullptr;
+        uint64_t remote = 0;  ///< address in the peer
+        uint64_t nla = 0;     ///< of the same, in its on-node ATU
+        uint32_t key = 0;
+        uint32_t bytes = 0;
+        uint32_t chunk_bytes = 0;
+        uint32_t chunks = 0;
+        uint32_t own_chunks = 0;
+        uint32_t due_bytes = 0;    ///< that were claimed by anyone, once nothing can be claimed any more
+        uint32_t ended_bytes = 0;  ///< that arrived, or never will
+        uint16_t generation = 0;
+        uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
+        bool closed = false;   ///< nothing can be claimed any more
+        Status status = Status::kOk;
+    };
+    /// This process's part in a block that a peer fetches from here.
+    struct Help {
+        velo_peer* peer = nullptr;
+        uint32_t cookie = 0;
+        uint32_t key = 0;
+        uint64_t nla = 0;
+        uint64_t source = 0;
+        uint64_t destination = 0;  ///< in the peer, for direct copies; 0: through the ring
+        uint32_t base_offset = 0;  ///< of a named part in its block
+        uint32_t bytes = 0;
+        uint32_t offset = 0;  ///< of what is being moved now
+        uint32_t left = 0;    ///< of it
+        uint16_t generation = 0;
+        uint16_t slot = 0;
+        bool claims = true;  ///< there may be more to claim
     };
 
     /// Chunks and atomics that may wait for answers at a time.
@@ -111,6 +151,14 @@ class Engine {
     /// others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
     static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
+    /// Gets on the node from this size are moved jointly, in blocks of at most this size.
+    static constexpr uint32_t kJointBytesMin = 16u << 10;
+    static constexpr uint32_t kJointBytesMax = 64u << 20;
+    /// Data of such a block in one message of the ring, and so much at a time before others get their turn.
+    static constexpr uint32_t kJointPieceBytes = 32u << 10;
+    static constexpr uint32_t kJointBytesPerTurn = 256u << 10;
+    /// So many polls without data from a near peer, and its part is taken over.
+    static constexpr uint32_t kPatiencePolls = 64;
     /// Completions that post transfers that complete at once nest no deeper than this.
     static constexpr uint32_t kUpcallDepthMax = 8;
     /// How often peers are looked at that something waits for, and contacts that could not be answered.
@@ -167,6 +215,18 @@ class Engine {
     bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk);
     bool issue_on_device(RmaState& state, const rma::Chunk& chunk);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
+    bool issue_joint(RmaState& state, const rma::Chunk& chunk);
+    uint32_t drive_joints();
+    bool take_own_chunk(uint32_t slot);
+    void close_joint(Joint& joint, Status status);
+    bool end_joint_if_done(uint32_t slot);
+    void peer_of_joints_died(velo_peer& peer);
+    uint32_t drive_helps();
+    bool advance_help(size_t index, uint32_t& moved);
+    bool push_pieces(Help& help, uint32_t& moved);
+    void tell_joint_done(const Help& help, Status status);
+    void on_joint(velo_peer& peer, const EngineHeader& header);
+    void on_joint_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
     void give_up_direct(velo_peer& peer);
     void tell_of_denied_copies(const velo_peer& peer);
     void chunk_done(RmaState& state, Status status);
@@ -208,6 +268,11 @@ class Engine {
     uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     SlotTable<Waiting> slots_;
+    std::array<Joint, shm::kJointSlots> joints_{};
+    std::vector<uint8_t> free_joints_;
+    std::vector<uint8_t> active_joints_;
+    std::vector<Help> helps_;
+    bool helping_ = false;                         ///< drive_helps is running
     base::IntrusiveQueue<rma::Transfer> atomics_;  ///< waiting for a slot
     base::IntrusiveQueue<velo_send_t> free_controls_;
     base::IntrusiveQueue<velo_send_t> free_pushes_;
@@ -253,6 +318,7 @@ Engine<D>::Engine(const EngineOptions& options)
       host_(base::host_identity()),
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
       slots_(kSlots) {
+    for (uint32_t slot = shm::kJointSlots; slot-- > 0;) free_joints_.push_back(static_cast<uint8_t>(slot));
     if (options.device_used) {
         try {
             device_.emplace(options.device);
@@ -356,7 +422,11 @@ Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
     Status status = Status::kOk;
     std::byte* room = on_node_.reserve(peer.index, send.total, status);
     if (room == nullptr) return status;
-    gather(send, 0, room, send.total);
+    if (on_node_.nontemporal(peer.index, send.total)) {
+        gather(send, 0, room, send.total, base::copy_nontemporal);
+    } else {
+        gather(send, 0, room, send.total);
+    }
     on_node_.commit(peer.index, static_cast<MessageClass>(send.message_class), send.tag, send.total);
     return Status::kOk;
 }
@@ -418,7 +488,8 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             const EngineHeader header = static_cast<Control&>(send).header;
             free_controls_.push_back(&send);
             // Nobody will answer what did not get there.
-            const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic;
+            const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic ||
+                               header.opcode == Opcode::kJoint;
             if (status != Status::kOk && asked) wait_ended(header.cookie, status, 0);
             break;
         }
@@ -466,6 +537,7 @@ void Engine<D>::peer_died(velo_peer& peer) {
         if (waiting.state->peer == &peer && by_message) cookies.push_back(cookie);
     });
     for (const uint32_t cookie : cookies) wait_ended(cookie, Status::kPeerDead, 0);
+    peer_of_joints_died(peer);
 }
 
 template <class D>
@@ -482,6 +554,8 @@ int Engine<D>::progress() {
         if (velo_->owes()) velo_->flush_owed();
     }
     if (!pending_peers_.empty()) events += drive_pending();
+    if (!helps_.empty()) events += drive_helps();
+    if (!active_joints_.empty()) events += drive_joints();
     if (!scheduler_.idle() || !copying_peers_.empty() || !atomics_.empty()) events += drive_transfers();
     if (now_ >= next_look_ns_) [[unlikely]]
         look_around(now_);
@@ -491,5 +565,6 @@ int Engine<D>::progress() {
 
 }  // namespace velo
 
+#include "velo/engine_joint.h"
 #include "velo/engine_peers.h"
 #include "velo/engine_rma.h"

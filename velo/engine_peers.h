@@ -1,6 +1,8 @@
 /// Engine: who the peers are and how each is reached; registrations; counters. Part of engine.h.
 #pragma once
 
+#include <algorithm>
+
 #include "velo/base/cma.h"
 #include "velo/engine.h"
 
@@ -139,7 +141,8 @@ template <class D>
 bool Engine<D>::quiet(const velo_peer& peer) {
     // Direct transfers are not told apart by peer: one that another thread makes uses the peer's table.
     if (peer.in_pending || peer.in_copying || !scheduler_.idle() || !atomics_.empty()) return false;
-    bool waited_for = false;
+    bool waited_for =
+        std::any_of(helps_.begin(), helps_.end(), [&](const Help& help) { return help.peer == &peer; });
     if (slots_.taken() != 0) {
         slots_.for_each(
             [&](uint32_t, const Waiting& waiting) { waited_for |= waiting.state->peer == &peer; });
@@ -170,6 +173,7 @@ template <class D>
 void Engine<D>::recycle(velo_peer& peer) {
     // In place: callers further up may still look at its queues, which are empty.
     peer.gone = peer.dead = peer.direct = false;
+    peer.helps = true;
     peer.name = 0;
     peer.rank = 0;
     peer.path = VELO_PATH_NONE;

@@ -40,9 +40,14 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
     const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.key[1] != 0);
     state->scheduler = direct ? &scheduler_ : &copies_of(peer);
     state->bytes = op.bytes;
-    state->chunk_bytes = peer.path == VELO_PATH_ON_NODE && peer.direct
-                             ? kDirectChunkBytes
-                             : static_cast<uint64_t>(options_.params.chunk);
+    state->chunk_bytes = static_cast<uint64_t>(options_.params.chunk);
+    if (peer.path == VELO_PATH_ON_NODE) {
+        if (op.kind == VELO_RMA_GET) {
+            state->chunk_bytes = kJointBytesMax;
+        } else if (peer.direct) {
+            state->chunk_bytes = kDirectChunkBytes;
+        }
+    }
     state->scheduler->post(*state);
     drive_transfers();
 }
@@ -105,6 +110,9 @@ template <class D>
 uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
     auto& state = static_cast<RmaState&>(*chunk.transfer);
     ++counters_.rma_chunks;
+    const bool joint = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
+                       chunk.bytes >= kJointBytesMin && !state.peer->gone;
+    if (joint && issue_joint(state, chunk)) return 0;
     if (state.peer->direct) {
         if (state.peer->path == VELO_PATH_ON_NODE) {
             if (issue_direct_on_node(state, chunk)) return chunk.bytes;
@@ -396,6 +404,16 @@ void Engine<D>::wait_ended(uint32_t cookie, Status status, uint64_t value) {
         found->refused = status;
         return;
     }
+    if (found->wait == Wait::kJoint) {
+        const uint8_t slot = found->joint;
+        Joint& joint = joints_[slot];
+        // `value`: bytes that the owner had claimed and will not bring.
+        joint.ended_bytes +=
+            static_cast<uint32_t>(std::min<uint64_t>(value, joint.bytes - joint.ended_bytes));
+        close_joint(joint, status);
+        end_joint_if_done(slot);
+        return;
+    }
     const Waiting waiting = *found;
     slots_.release(cookie);
     if (waiting.wait == Wait::kAtomic) {
@@ -421,6 +439,8 @@ void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, u
         case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
         case Opcode::kAtomic: on_atomic(peer, header); return;
         case Opcode::kDone: on_done(header); return;
+        case Opcode::kJoint: on_joint(peer, header); return;
+        case Opcode::kJointData: on_joint_data(peer, header, data, bytes); return;
     }
     ++counters_.engine_malformed;
 }
@@ -502,9 +522,10 @@ void Engine<D>::on_done(const EngineHeader& header) {
     const Waiting* found = slots_.find(header.cookie);
     const auto status = static_cast<Status>(header.status);
     // A pull that went well ends with its last data, so only its failure is announced.
-    const bool expected = found != nullptr && header.status <= static_cast<uint8_t>(Status::kProtocol) &&
-                          (found->wait == Wait::kPutChunk || found->wait == Wait::kAtomic ||
-                           (found->wait == Wait::kPullChunk && status != Status::kOk));
+    const bool expected =
+        found != nullptr && header.status <= static_cast<uint8_t>(Status::kProtocol) &&
+        (found->wait == Wait::kPutChunk || found->wait == Wait::kAtomic ||
+         ((found->wait == Wait::kPullChunk || found->wait == Wait::kJoint) && status != Status::kOk));
     if (!expected) {
         ++counters_.engine_malformed;
         return;

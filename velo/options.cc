@@ -1,5 +1,6 @@
 #include "velo/options.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <string_view>
@@ -95,6 +96,18 @@ flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
     return std::get<flowctl::Plan>(result);
 }
 
+/// A ring as deep as the second level of caches and more is faster: its lines have left the reader's cache
+/// when they are written again. But all of a process's rings together stay within bounds.
+uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity) {
+    if (params.ring_bytes != 0) return static_cast<uint32_t>(params.ring_bytes);
+    constexpr uint32_t kAllRings = 4u << 20;
+    constexpr uint32_t kSmallest = 128u << 10;
+    uint32_t on_node = identity.local_size;
+    if (params.ranks_per_node != 0) on_node = std::min(on_node, static_cast<uint32_t>(params.ranks_per_node));
+    const uint32_t peers = std::max(on_node, 2u) - 1;
+    return std::max(std::bit_floor(kAllRings / peers), kSmallest);
+}
+
 }  // namespace
 
 EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
@@ -106,7 +119,10 @@ EngineOptions make_options(const velo_params_t& params, const velo_identity_t& i
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
     check_power_of_two("ring_lines", params.ring_lines);
-    check_power_of_two("ring_bytes", params.ring_bytes);
+    if (params.ring_bytes != 0) {
+        check_range("ring_bytes", params.ring_bytes, 16384, 16777216);
+        check_power_of_two("ring_bytes", params.ring_bytes);
+    }
 
     EngineOptions options;
     options.identity = identity;
@@ -119,10 +135,10 @@ EngineOptions make_options(const velo_params_t& params, const velo_identity_t& i
     options.single_copy = single_copy == "cma";
     options.on_node = {.name = identity.name,
                        .geometry = {.lines = static_cast<uint32_t>(params.ring_lines),
-                                    .body_bytes = static_cast<uint32_t>(params.ring_bytes)},
+                                    .body_bytes = ring_bytes(params, identity)},
                        .registrations_max = static_cast<uint32_t>(params.registrations)};
     if (params.on_node_message_bytes_max > options.on_node.geometry.message_bytes_max()) {
-        throw SetupError("btl_velo_ring_bytes=" + std::to_string(params.ring_bytes) +
+        throw SetupError("btl_velo_ring_bytes=" + std::to_string(options.on_node.geometry.body_bytes) +
                          " is less than twice the longest on-node message of " +
                          std::to_string(params.on_node_message_bytes_max) +
                          " bytes; raise it or lower btl_velo_shm_max_send_size and btl_velo_shm_eager_limit");

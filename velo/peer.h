@@ -25,6 +25,9 @@ struct velo_peer {
     bool in_copying = false;  ///< in the engine's list of peers with copied transfers
     bool dead = false;        ///< its process has ended
     bool gone = false;        ///< and what it held here has been given back; `index` is another's
+    bool helps = true;        ///< it took its part when a block was last moved jointly with it
+    uint32_t joints = 0;      ///< blocks that are moved here jointly with it
+    uint32_t heard = 0;       ///< the poll at which data of such a block came last
     void* context = nullptr;  ///< the host's
     velo::base::IntrusiveQueue<velo_send_t> pending;
     /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to

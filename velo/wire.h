@@ -1,4 +1,5 @@
-/// Messages between engines: transfers that are copied instead of read or written directly, and atomics.
+/// Messages between engines: transfers that are copied instead of read or written directly, or moved jointly
+/// by both ends, and atomics.
 ///
 /// They travel like host messages, under the same flow control, as message class kEngine. A receiver
 /// checks every field before it uses it.
@@ -20,6 +21,12 @@ enum class Opcode : uint8_t {
     kAtomic,
     /// The operation `cookie` of the receiver has ended with `status`.
     kDone,
+    /// Asks the owner of [nla, nla + value) for its part in moving it to `compare` in the asker's memory
+    /// (JointCall). With `last`: all of it, in kJointData messages.
+    kJoint,
+    /// Data of a joint block: 64 bytes of header, then what belongs at offset `value`. `compare`: so many
+    /// bytes there were written directly instead, and none follow.
+    kJointData,
 };
 
 struct EngineHeader {
@@ -36,5 +43,35 @@ struct EngineHeader {
     uint64_t compare = 0;
 };
 static_assert(sizeof(EngineHeader) == 40 && std::is_trivially_copyable_v<EngineHeader>);
+
+/// Data of a joint block begins on a cache line.
+struct alignas(64) JointDataHeader {
+    EngineHeader header;
+};
+static_assert(sizeof(JointDataHeader) == 64);
+
+/// `value` of kJoint.
+struct JointCall {
+    uint32_t bytes = 0;
+    uint16_t generation = 0;
+    uint16_t slot = 0;
+
+    [[nodiscard]] constexpr uint64_t pack() const {
+        return uint64_t{bytes} | uint64_t{generation} << 32 | uint64_t{slot} << 48;
+    }
+    [[nodiscard]] static constexpr JointCall unpack(uint64_t word) {
+        return {static_cast<uint32_t>(word), static_cast<uint16_t>(word >> 32),
+                static_cast<uint16_t>(word >> 48)};
+    }
+};
+
+/// Bytes of one chunk of a joint block; the last one may be shorter. Small enough to share the block out, and
+/// large enough that a chunk's cost (a system call of 1 us) does not show.
+[[nodiscard]] constexpr uint32_t joint_chunk_bytes(uint32_t bytes) {
+    if (bytes <= 32u << 10) return 16u << 10;
+    if (bytes <= 128u << 10) return 32u << 10;
+    if (bytes <= 512u << 10) return 64u << 10;
+    return bytes <= 1u << 20 ? 128u << 10 : 256u << 10;
+}
 
 }  // namespace velo

@@ -418,9 +418,9 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     /* Above vader and sm, which have MCA_BTL_EXCLUSIVITY_HIGH: to be asked for velo is to get velo. */
     btl->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + (on_node ? 2 : 1);
     /* 2 KiB of message beside ob1's largest header (FC 3: the border between VELO and RMA). */
-    btl->btl_eager_limit = on_node ? 8192 : 2048 + 56;
-    btl->btl_rndv_eager_limit = on_node ? 32768 : btl->btl_eager_limit;
-    btl->btl_max_send_size = on_node ? 32768 : btl->btl_eager_limit;
+    btl->btl_eager_limit = on_node ? 32768 + 56 : 2048 + 56;
+    btl->btl_rndv_eager_limit = btl->btl_eager_limit;
+    btl->btl_max_send_size = btl->btl_eager_limit;
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
     btl->btl_rdma_pipeline_frag_size = 1 << 20;
     /* Never the put pipeline: the receiver fetches (RDRP 3). */

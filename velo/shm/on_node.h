@@ -16,12 +16,16 @@
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
+#include "velo/shm/joint.h"
 #include "velo/shm/ring.h"
 
 namespace velo::shm {
 
 /// Dense, from 0; stable until disconnect(), after which another peer may get it.
 using PeerIndex = uint32_t;
+
+/// Blocks that a process may have moved jointly at a time.
+inline constexpr uint32_t kJointSlots = 64;
 
 struct OnNodeConfig {
     uint64_t name = 0;  ///< this process, as its peers know it
@@ -87,6 +91,20 @@ class OnNode {
             ring_bell(to);
     }
 
+    /// True: what reserve() said is to be written with base::copy_nontemporal, because the peer is far.
+    [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
+        return peers_[peer]->out.nontemporal(bytes);
+    }
+    /// The peer's core is far, as far as its messages here, or ours there, have shown.
+    [[nodiscard]] bool far(PeerIndex peer) const {
+        const Peer& other = *peers_[peer];
+        return other.in.far() || other.out.far();
+    }
+
+    /// Slots of blocks that this process reads, and those of a peer.
+    [[nodiscard]] JointSlot& joint(uint32_t slot) { return joints_[slot]; }
+    [[nodiscard]] JointSlot& joint_of(PeerIndex peer, uint32_t slot) { return peers_[peer]->joints[slot]; }
+
     /// Hands up to `budget` messages of each polled ring to handler.deliver(PeerIndex, const Message&). A
     /// message that handler.accepts(const Message&) refuses stays where it is. Returns how many were taken.
     template <class Handler>
@@ -137,6 +155,7 @@ class OnNode {
         base::SharedSegment segment;
         ContactRing contacts;
         std::atomic<uint64_t>* bells = nullptr;
+        JointSlot* joints = nullptr;
         base::AtuView atu;
         base::Mapping out_memory;
         uint64_t out_offset = 0;
@@ -175,6 +194,7 @@ class OnNode {
     base::SharedSegment segment_;
     ContactRing contacts_;
     std::atomic<uint64_t>* bells_ = nullptr;
+    JointSlot* joints_ = nullptr;
     base::AtuTable atu_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<PeerIndex> spare_peers_;

@@ -25,6 +25,7 @@
 #include "velo/base/check.h"
 #include "velo/base/shared_segment.h"
 #include "velo/packet.h"
+#include "velo/shm/distance.h"
 
 namespace velo::shm {
 
@@ -50,16 +51,18 @@ struct LineHeader {
     MessageClass message_class = MessageClass::kHost;
     uint8_t tag = 0;
     uint32_t bytes = 0;
+    bool measure = false;  ///< the body was written with ordinary stores, for the consumer to time
 
     [[nodiscard]] constexpr uint64_t pack() const {
-        return uint64_t{lap} | static_cast<uint64_t>(message_class) << 16 | uint64_t{tag} << 24 |
-               uint64_t{bytes} << 32;
+        return uint64_t{lap} | static_cast<uint64_t>(message_class) << 16 | uint64_t{measure} << 18 |
+               uint64_t{tag} << 24 | uint64_t{bytes} << 32;
     }
     [[nodiscard]] static constexpr LineHeader unpack(uint64_t word) {
         return {.lap = static_cast<uint16_t>(word),
                 .message_class = static_cast<MessageClass>(word >> 16 & 3),
                 .tag = static_cast<uint8_t>(word >> 24),
-                .bytes = static_cast<uint32_t>(word >> 32)};
+                .bytes = static_cast<uint32_t>(word >> 32),
+                .measure = (word >> 18 & 1) != 0};
     }
 };
 
@@ -75,6 +78,7 @@ struct RingControl {
     struct alignas(kLineBytes) {
         std::atomic<uint64_t> lines;
         std::atomic<uint64_t> body_bytes;
+        std::atomic<uint32_t> line_ns;  ///< transfer of a cache line from the producer, as last measured
     } consumed;
     /// Set by a consumer that no longer polls this ring each time; the producer then rings its bell. On a
     /// line of its own, because the producer reads it after every message.
@@ -142,13 +146,26 @@ class RingProducer {
         return ring_.body(start);
     }
 
+    /// True: a body of `bytes` is to be written with base::copy_nontemporal, because the consumer is far.
+    [[nodiscard]] bool nontemporal(uint32_t bytes) const {
+        return far_ && bytes >= kNontemporalBytesMin && !measures();
+    }
+    /// The consumer's core is far, as far as is known.
+    [[nodiscard]] bool far() const { return far_; }
+
     /// Publishes the message that was written where reserve(bytes) said. Returns true when the consumer
     /// asked to be woken for it.
     bool commit(MessageClass message_class, uint8_t tag, uint32_t bytes) {
         if (bytes > kInlineBytesMax) {
             body_position_ = RingView::body_end(ring_.body_start(body_position_, bytes), bytes);
         }
-        const LineHeader header = {ring_.lap(position_), message_class, tag, bytes};
+        LineHeader header = {ring_.lap(position_), message_class, tag, bytes};
+        if (bytes >= kMeasurableBytes) {
+            header.measure = measures();
+            if (header.measure)
+                far_ = Distance::far(ring_.control->consumed.line_ns.load(std::memory_order_relaxed));
+            ++bodies_;
+        }
         // Pairs with the acquire in RingConsumer::peek: the message is visible before its header.
         ring_.line(position_).header.store(header.pack(), std::memory_order_release);
         ++position_;
@@ -164,6 +181,13 @@ class RingProducer {
     explicit operator bool() const { return ring_.control != nullptr; }
 
   private:
+    static constexpr uint32_t kNontemporalBytesMin = 2048;
+    static constexpr uint64_t kFirstMeasures = 4;
+    static constexpr uint64_t kMeasurePeriod = 128;
+
+    /// The next body that is long enough is to be measured on.
+    [[nodiscard]] bool measures() const { return bodies_ < kFirstMeasures || bodies_ % kMeasurePeriod == 0; }
+
     // A progress word is believed only between what was seen last and what was produced. Pairs with the
     // release in RingConsumer::release: the consumer has read what it gives back.
     bool refresh_lines() {
@@ -183,6 +207,8 @@ class RingProducer {
     uint64_t body_position_ = 0;
     uint64_t consumed_lines_ = 0;
     uint64_t consumed_bytes_ = 0;
+    uint64_t bodies_ = 0;
+    bool far_ = false;
 };
 
 /// A message as the consumer sees it, in place.
@@ -190,6 +216,7 @@ struct Message {
     MessageClass message_class = MessageClass::kHost;
     uint8_t tag = 0;
     uint32_t bytes = 0;
+    bool measure = false;
     std::byte* data = nullptr;
 };
 
@@ -212,6 +239,7 @@ class RingConsumer {
         message.message_class = header.message_class;
         message.tag = header.tag;
         message.bytes = header.bytes;
+        message.measure = header.measure && header.bytes >= kMeasurableBytes;
         message.data = header.bytes <= kInlineBytesMax
                            ? const_cast<std::byte*>(line.data)
                            : ring_.body(ring_.body_start(body_position_, header.bytes));
@@ -226,6 +254,8 @@ class RingConsumer {
         }
         ++position_;
         ++in_use_;
+        if (message.measure) [[unlikely]]
+            measure(message);
     }
 
     /// Ends the use of one taken message. The last one out gives all of it back to the producer.
@@ -242,14 +272,22 @@ class RingConsumer {
 
     /// A message that was taken has not been released.
     [[nodiscard]] bool in_use() const { return in_use_ != 0; }
+    /// The producer's core is far, as far as is known.
+    [[nodiscard]] bool far() const { return Distance::far(distance_.ns()); }
     [[nodiscard]] uint64_t messages() const { return position_; }
     explicit operator bool() const { return ring_.control != nullptr; }
 
   private:
+    void measure(const Message& message) {
+        distance_.add(measure_line_transfer(message.data));
+        ring_.control->consumed.line_ns.store(distance_.ns(), std::memory_order_relaxed);
+    }
+
     RingView ring_;
     uint64_t position_ = 0;
     uint64_t body_position_ = 0;
     uint32_t in_use_ = 0;
+    Distance distance_;
 };
 
 }  // namespace velo::shm
