@@ -111,7 +111,7 @@ run_mpi() {
     local cores
     cores=$(nproc)
     # A spawned job needs slots of its own, hence more than the ranks asked for.
-    ((np > cores)) || [[ $program == lifecycle || $program == jobs ]] && arguments+=(--oversubscribe)
+    ((np > cores)) || [[ $program == lifecycle || $program == jobs || $program == mpi4py_objects ]] && arguments+=(--oversubscribe)
     # The threads of two ranks already outnumber most machines' cores.
     ((np > cores)) || [[ $program == threads* || $program == jobs ]] && arguments+=(--mca mpi_yield_when_idle 1)
     local before after left
