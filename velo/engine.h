@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flowctl/plan.h"
@@ -52,6 +53,7 @@ class Engine {
     [[nodiscard]] EngineAddress address() const;
     Status connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
                    std::string& error);
+    bool disconnect(velo_peer& peer);
 
     Status send_now(velo_peer& peer, velo_send_t& send);
     /// The lock stays held when the result is not nullptr, until commit().
@@ -165,6 +167,24 @@ class Engine {
 
     struct Handler;
 
+    /// Gives the lock up in the middle of driving transfers. `driving_` is true only while the thread that
+    /// drives has the lock; else another one, which ends a transfer meanwhile, would take it for its own and
+    /// set it again afterwards, when nobody drives any more.
+    class Apart {
+      public:
+        explicit Apart(Engine& engine)
+            : restored_{engine.driving_, std::exchange(engine.driving_, false)}, unlocked_(engine.lock_) {}
+
+      private:
+        struct Restored {
+            bool& driving;
+            bool before;
+            ~Restored() { driving = before; }
+        };
+        const Restored restored_;
+        const base::Unlocked unlocked_;  // ends first
+    };
+
     // Peers and messages (this file).
     velo_peer& peer_of(velo_path_t path, uint32_t index);
     Status try_send(velo_peer& peer, velo_send_t& send);
@@ -174,6 +194,9 @@ class Engine {
     void completed(velo_send_t& send, Status status);
     void look_around(uint64_t now);
     void peer_died(velo_peer& peer);
+    [[nodiscard]] bool quiet(const velo_peer& peer);
+    void sweep_ended();
+    void recycle(velo_peer& peer);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
@@ -225,10 +248,13 @@ class Engine {
     std::optional<D> device_;
     std::optional<VeloPath<D>> velo_;
     uint64_t probe_;
+    uint64_t host_;
 
     std::vector<std::unique_ptr<velo_peer>> peers_;
     std::vector<velo_peer*> by_on_node_;
     std::vector<velo_peer*> by_device_;
+    std::vector<velo_peer*> ended_;        ///< on this node, and not gone yet
+    std::vector<velo_peer*> spare_peers_;  ///< for another process
 
     std::vector<velo_peer*> pending_peers_;
     uint64_t pending_ = 0;
@@ -291,6 +317,7 @@ Engine<D>::Engine(const EngineOptions& options)
       lock_(options.params.threads),
       on_node_(options.on_node),
       probe_(base::random_token()),
+      host_(base::host_identity()),
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
       slots_(kSlots) {
     for (uint32_t slot = shm::kJointSlots; slot-- > 0;) free_joints_.push_back(static_cast<uint8_t>(slot));
@@ -333,6 +360,7 @@ EngineAddress Engine<D>::address() const {
     address.probe = probe_;
     address.message_bytes_max = options_.params.device_message_bytes_max;
     address.on_node = on_node_.address();
+    address.host = host_;
     if (device_) address.device_bytes = static_cast<uint32_t>(device_->address(address.device));
     return address;
 }
@@ -345,7 +373,7 @@ Status Engine<D>::send_now(velo_peer& peer, velo_send_t& send) {
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
     if (peer.path == VELO_PATH_ON_NODE && send.total <= shm::kInlineBytesMax && peer.pending.empty() &&
-        on_node_.send_line(peer.index, MessageClass::kHost, send.tag, send.data, send.bytes)) {
+        !peer.gone && on_node_.send_line(peer.index, MessageClass::kHost, send.tag, send.data, send.bytes)) {
         return Status::kOk;
     }
     // Half a message must not go: nobody would be left to send the rest.
@@ -360,7 +388,7 @@ template <class D>
 std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
     lock_.lock();
     Status status = Status::kOk;
-    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty()) {
+    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.gone) {
         if (std::byte* room = on_node_.reserve_whole(peer.index, bytes, status)) return room;
     }
     lock_.unlock();
@@ -395,6 +423,8 @@ bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_
 template <class D>
 Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
     if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
+    if (peer.gone) [[unlikely]]
+        return Status::kPeerDead;
     Status status = Status::kOk;
     const auto room = on_node_.reserve(peer.index, send.total, status);
     if (room.first == nullptr) return status;
@@ -495,6 +525,7 @@ void Engine<D>::look_around(uint64_t now) {
     const size_t unanswered = on_node_.unanswered();
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
+    if (!ended_.empty()) sweep_ended();
     if (unanswered != 0 && on_node_.unanswered() >= unanswered) {
         log(1, "velo: rank " + std::to_string(options_.identity.rank) + ": " + std::to_string(unanswered) +
                    " processes wait to be attached; memory or open files (ulimit -n) may be short");
@@ -509,6 +540,7 @@ void Engine<D>::look_around(uint64_t now) {
 template <class D>
 void Engine<D>::peer_died(velo_peer& peer) {
     peer.dead = true;
+    if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
     std::vector<uint32_t> cookies;
     slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
         const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||

@@ -1,6 +1,8 @@
 /// Engine: who the peers are and how each is reached; registrations; counters. Part of engine.h.
 #pragma once
 
+#include <algorithm>
+
 #include "velo/base/cma.h"
 #include "velo/engine.h"
 
@@ -12,7 +14,7 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         error = "the peer runs another version of velo; all ranks of a job need the same one";
         return Status::kUnsupported;
     }
-    if (!same_host) {
+    if (!same_host && (address.host != host_ || host_ == 0)) {
         error =
             "the peer is on another host, which the software device can not reach; use another BTL for it";
         return Status::kUnsupported;
@@ -110,12 +112,72 @@ velo_peer& Engine<D>::peer_of(velo_path_t path, uint32_t index) {
     if (index >= table.size()) [[unlikely]]
         table.resize(index + 1, nullptr);
     if (table[index] == nullptr) [[unlikely]] {
-        peers_.push_back(std::make_unique<velo_peer>());
-        table[index] = peers_.back().get();
+        if (spare_peers_.empty()) {
+            peers_.push_back(std::make_unique<velo_peer>());
+            spare_peers_.push_back(peers_.back().get());
+        }
+        table[index] = spare_peers_.back();
+        spare_peers_.pop_back();
         table[index]->path = path;
         table[index]->index = index;
     }
     return *table[index];
+}
+
+/// The host will not use this peer again, unless it connects again. False: something of it is still pending,
+/// and its callbacks will come.
+template <class D>
+bool Engine<D>::disconnect(velo_peer& peer) {
+    const std::lock_guard guard(lock_);
+    peer.connected = false;
+    peer.context = nullptr;
+    const bool nothing_pending = quiet(peer);
+    if (nothing_pending && peer.gone) recycle(peer);
+    return nothing_pending;
+}
+
+/// Nothing that the engine holds refers to this peer.
+template <class D>
+bool Engine<D>::quiet(const velo_peer& peer) {
+    // Direct transfers are not told apart by peer: one that another thread makes uses the peer's table.
+    if (peer.in_pending || peer.in_copying || !scheduler_.idle() || !atomics_.empty()) return false;
+    bool waited_for =
+        std::any_of(helps_.begin(), helps_.end(), [&](const Help& help) { return help.peer == &peer; });
+    if (slots_.taken() != 0) {
+        slots_.for_each(
+            [&](uint32_t, const Waiting& waiting) { waited_for |= waiting.state->peer == &peer; });
+    }
+    return !waited_for;
+}
+
+/// Gives back what processes of this node held that have ended, each as soon as nothing of it is pending.
+/// Those of the job do not leave before its end; those that it spawned, or met, may come and go without end.
+template <class D>
+void Engine<D>::sweep_ended() {
+    for (size_t i = 0; i < ended_.size(); ++i) {
+        velo_peer& peer = *ended_[i];
+        if (!quiet(peer) || !on_node_.disconnect(peer.index)) continue;
+        by_on_node_[peer.index] = nullptr;
+        peer.gone = true;
+        // What is still asked for goes the way of messages, which fail.
+        peer.direct = false;
+        ended_[i] = ended_.back();
+        ended_.pop_back();
+        --i;
+        ++counters_.peers_gone;
+        if (!peer.connected) recycle(peer);
+    }
+}
+
+template <class D>
+void Engine<D>::recycle(velo_peer& peer) {
+    // In place: callers further up may still look at its queues, which are empty.
+    peer.gone = peer.dead = peer.direct = false;
+    peer.helps = true;
+    peer.name = 0;
+    peer.rank = 0;
+    peer.path = VELO_PATH_NONE;
+    spare_peers_.push_back(&peer);
 }
 
 template <class D>

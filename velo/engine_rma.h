@@ -111,7 +111,7 @@ uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
     auto& state = static_cast<RmaState&>(*chunk.transfer);
     ++counters_.rma_chunks;
     const bool joint = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
-                       chunk.bytes >= kJointBytesMin;
+                       chunk.bytes >= kJointBytesMin && !state.peer->gone;
     if (joint && issue_joint(state, chunk)) return 0;
     if (state.peer->direct) {
         if (state.peer->path == VELO_PATH_ON_NODE) {
@@ -140,7 +140,7 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
     if (status == Status::kOk) {
         {
             // The state is ours until chunk_done; other threads need not wait for the copy.
-            base::Unlocked unlocked(lock_);
+            const Apart apart(*this);
             status = get ? base::cma_read(pid, local, address, chunk.bytes)
                          : base::cma_write(pid, local, address, chunk.bytes);
         }
@@ -222,15 +222,13 @@ void Engine<D>::chunk_done(RmaState& state, Status status) {
 template <class D>
 void Engine<D>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) ++counters_.rma_failed;
-    // Whoever waits in the upcall for another transfer finds it driven.
-    const bool driving = std::exchange(driving_, false);
     ++upcall_depth_;
     {
-        base::Unlocked unlocked(lock_);
+        // Whoever waits in the upcall for another transfer finds it driven.
+        const Apart apart(*this);
         options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
     }
     --upcall_depth_;
-    if (driving) driving_ = true;
 }
 
 // Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are

@@ -12,7 +12,8 @@
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
 
-/// Owner: the engine, until it closes; so a pointer to it stays good. Thread: the engine's.
+/// Owner: the engine; a pointer to it stays good until the host has disconnected and the process has ended.
+/// Thread: the engine's.
 struct velo_peer {
     velo_path_t path = VELO_PATH_NONE;
     uint32_t index = 0;  ///< shm::PeerIndex or DeviceAddr, by path
@@ -23,6 +24,7 @@ struct velo_peer {
     bool in_pending = false;  ///< in the engine's list of peers with waiting messages
     bool in_copying = false;  ///< in the engine's list of peers with copied transfers
     bool dead = false;        ///< its process has ended
+    bool gone = false;        ///< and what it held here has been given back; `index` is another's
     bool helps = true;        ///< it took its part when a block was last moved jointly with it
     uint32_t joints = 0;      ///< blocks that are moved here jointly with it
     uint32_t heard = 0;       ///< the poll at which data of such a block came last
@@ -56,6 +58,8 @@ struct EngineAddress {
     uint64_t probe_address = 0;
     uint64_t probe = 0;
     shm::OnNodeAddress on_node;
+    /// base::host_identity(): Open MPI does not know where the processes of another mpirun are.
+    uint64_t host = 0;
     uint32_t message_bytes_max = 0;  ///< through the device
     uint32_t device_bytes = 0;       ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};

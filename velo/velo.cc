@@ -110,6 +110,10 @@ int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool 
     }
 }
 
+bool velo_disconnect(velo_engine_t* engine, velo_peer_t* peer) noexcept {
+    return engine->disconnect(*peer);
+}
+
 velo_path_t velo_peer_path(const velo_peer_t* peer) noexcept {
     return peer->path;
 }

@@ -163,10 +163,18 @@ size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) VELO_NOE
 /* True when some process of the job is reached through the device. */
 bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* Makes a peer usable. `same_host`: the host knows that it runs on this machine. VELO_UNSUPPORTED: it can not
+/* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the
+ * peers compare themselves. VELO_UNSUPPORTED: it can not
  * be reached by velo, and why stands in `error`. Connecting twice returns the same peer. */
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;
+
+/* The host is finished with a peer. What a process held here is given back when it has ended, whether it was
+ * disconnected or not; until it was, its velo_peer_t stays, and what is asked of it fails. True: the peer is
+ * not to be used again, except by connecting again. False: something of it is pending, whose callbacks come.
+ */
+bool velo_disconnect(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
+
 velo_path_t velo_peer_path(const velo_peer_t* peer) VELO_NOEXCEPT;
 
 /* Sends a message of two parts if that is possible at once, without keeping a pointer. VELO_AGAIN: nothing

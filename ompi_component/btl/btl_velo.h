@@ -10,6 +10,7 @@
 #include "opal_config.h"
 
 #include "opal/class/opal_free_list.h"
+#include "opal/class/opal_hash_table.h"
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/btl.h"
 
@@ -36,6 +37,8 @@ typedef struct mca_btl_velo_component_t {
     opal_free_list_t max_frags;
     opal_free_list_t rma_requests;
     opal_free_list_t registrations;
+    opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
+    opal_list_t departed;        /* those deleted while something of theirs was pending */
     bool finalizing; /* what still arrives is dropped: nobody is left to take it */
     int modules;     /* open ones */
 } mca_btl_velo_component_t;
@@ -46,11 +49,16 @@ OPAL_DECLSPEC extern mca_btl_velo_component_t mca_btl_velo_component;
  * BTL that serves one-sided operations only from one that also sends by comparing them. */
 typedef struct mca_btl_base_endpoint_t {
     velo_peer_t *peer;
-    struct mca_btl_base_endpoint_t *next; /* all endpoints, to be freed at the end */
-    mca_btl_velo_module_t *module;
-    uint64_t name;
+    bool in_use; /* from add_procs to del_procs */
 } mca_btl_base_endpoint_t;
 typedef struct mca_btl_base_endpoint_t mca_btl_velo_endpoint_t;
+
+typedef struct mca_btl_velo_process_t {
+    opal_list_item_t super;
+    mca_btl_velo_endpoint_t on_node;
+    mca_btl_velo_endpoint_t device;
+} mca_btl_velo_process_t;
+OBJ_CLASS_DECLARATION(mca_btl_velo_process_t);
 
 /* A descriptor; its payload follows it in memory. */
 typedef struct mca_btl_velo_frag_t {
@@ -90,7 +98,7 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_registration_t);
 
 /* btl_velo_module.c */
 void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path);
-void mca_btl_velo_free_endpoints(void);
+void mca_btl_velo_free_processes(void);
 bool mca_btl_velo_accepts(void *context, uint8_t tag);
 void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
                           size_t bytes);

@@ -70,7 +70,9 @@ static int component_open(void)
     OBJ_CONSTRUCT(&mca_btl_velo_component.max_frags, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.rma_requests, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.registrations, opal_free_list_t);
-    return OPAL_SUCCESS;
+    OBJ_CONSTRUCT(&mca_btl_velo_component.departed, opal_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.processes, opal_hash_table_t);
+    return opal_hash_table_init(&mca_btl_velo_component.processes, 64);
 }
 
 static int component_close(void)
@@ -79,7 +81,9 @@ static int component_close(void)
         velo_close(mca_btl_velo_component.engine);
         mca_btl_velo_component.engine = NULL;
     }
-    mca_btl_velo_free_endpoints();
+    mca_btl_velo_free_processes();
+    OBJ_DESTRUCT(&mca_btl_velo_component.processes);
+    OBJ_DESTRUCT(&mca_btl_velo_component.departed);
     OBJ_DESTRUCT(&mca_btl_velo_component.eager_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.max_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.rma_requests);

@@ -13,8 +13,6 @@
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
-static mca_btl_velo_endpoint_t *endpoints;
-
 static void construct_frag(mca_btl_velo_frag_t *frag)
 {
     frag->segment.seg_addr.pval = frag + 1;
@@ -25,32 +23,65 @@ static void construct_frag(mca_btl_velo_frag_t *frag)
 OBJ_CLASS_INSTANCE(mca_btl_velo_frag_t, mca_btl_base_descriptor_t, construct_frag, NULL);
 OBJ_CLASS_INSTANCE(mca_btl_velo_registration_t, opal_free_list_item_t, NULL, NULL);
 
-static mca_btl_velo_endpoint_t *endpoint_for(mca_btl_velo_module_t *module, const opal_process_name_t *name)
+static void construct_process(mca_btl_velo_process_t *process)
 {
-    const uint64_t key = (uint64_t) name->jobid << 32 | name->vpid;
-    mca_btl_velo_endpoint_t *endpoint;
-
-    for (endpoint = endpoints; NULL != endpoint; endpoint = endpoint->next) {
-        if (endpoint->name == key && endpoint->module == module) {
-            return endpoint;
-        }
-    }
-    endpoint = calloc(1, sizeof *endpoint);
-    if (NULL != endpoint) {
-        endpoint->name = key;
-        endpoint->module = module;
-        endpoint->next = endpoints;
-        endpoints = endpoint;
-    }
-    return endpoint;
+    memset(&process->on_node, 0, sizeof process->on_node);
+    memset(&process->device, 0, sizeof process->device);
 }
 
-void mca_btl_velo_free_endpoints(void)
+OBJ_CLASS_INSTANCE(mca_btl_velo_process_t, opal_list_item_t, construct_process, NULL);
+
+static uint64_t key_of(const opal_process_name_t *name)
 {
-    while (NULL != endpoints) {
-        mca_btl_velo_endpoint_t *next = endpoints->next;
-        free(endpoints);
-        endpoints = next;
+    return (uint64_t) name->jobid << 32 | name->vpid;
+}
+
+/* NULL: it is not known. */
+static mca_btl_velo_process_t *find_process(uint64_t key)
+{
+    void *process = NULL;
+
+    return OPAL_SUCCESS == opal_hash_table_get_value_uint64(&mca_btl_velo_component.processes, key, &process)
+               ? process
+               : NULL;
+}
+
+static mca_btl_velo_endpoint_t *endpoint_of(mca_btl_velo_process_t *process, const mca_btl_velo_module_t *module)
+{
+    return VELO_PATH_ON_NODE == module->path ? &process->on_node : &process->device;
+}
+
+static mca_btl_velo_endpoint_t *endpoint_for(const mca_btl_velo_module_t *module, uint64_t key)
+{
+    mca_btl_velo_process_t *process = find_process(key);
+
+    if (NULL == process) {
+        process = OBJ_NEW(mca_btl_velo_process_t);
+        if (NULL == process) {
+            return NULL;
+        }
+        if (OPAL_SUCCESS
+            != opal_hash_table_set_value_uint64(&mca_btl_velo_component.processes, key, process)) {
+            OBJ_RELEASE(process);
+            return NULL;
+        }
+    }
+    return endpoint_of(process, module);
+}
+
+void mca_btl_velo_free_processes(void)
+{
+    opal_list_item_t *item;
+    void *process, *node = NULL;
+    uint64_t key;
+
+    while (NULL != (item = opal_list_remove_first(&mca_btl_velo_component.departed))) {
+        OBJ_RELEASE(item);
+    }
+    while (OPAL_SUCCESS
+           == opal_hash_table_get_first_key_uint64(&mca_btl_velo_component.processes, &key, &process, &node)) {
+        opal_hash_table_remove_value_uint64(&mca_btl_velo_component.processes, key);
+        OBJ_RELEASE(process);
     }
 }
 
@@ -58,6 +89,7 @@ void mca_btl_velo_free_endpoints(void)
 static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_proc_t *proc)
 {
     mca_btl_velo_endpoint_t *endpoint;
+    velo_peer_t *peer = NULL;
     char error[512] = "";
     void *address = NULL;
     size_t bytes = 0;
@@ -70,16 +102,15 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
     if (OPAL_SUCCESS != rc || NULL == address) {
         return NULL; /* it does not run velo */
     }
-    endpoint = endpoint_for(module, &proc->proc_name);
+    endpoint = endpoint_for(module, key_of(&proc->proc_name));
     if (NULL == endpoint) {
         free(address);
         return NULL;
     }
     rc = velo_connect(mca_btl_velo_component.engine, address, bytes, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags),
-                      endpoint, &endpoint->peer, error, sizeof error);
+                      endpoint, &peer, error, sizeof error);
     free(address);
     if (VELO_OK != rc) {
-        endpoint->peer = NULL;
         if (module->path == VELO_PATH_ON_NODE) {
             const char *self = OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid);
             const char *other = OPAL_VPID_PRINT(proc->proc_name.vpid);
@@ -93,10 +124,14 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
         }
         return NULL;
     }
+    endpoint->peer = peer;
     /* The device's module also takes on-node peers, one-sided only: osc/rdma of Open MPI 4.1 wants one module
      * that reaches every peer of a window. Its lower exclusivity keeps messages off it. */
-    return module->path == VELO_PATH_DEVICE || module->path == velo_peer_path(endpoint->peer) ? endpoint
-                                                                                              : NULL;
+    if (module->path != VELO_PATH_DEVICE && module->path != velo_peer_path(peer)) {
+        return NULL;
+    }
+    endpoint->in_use = true;
+    return endpoint;
 }
 
 static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
@@ -114,15 +149,38 @@ static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     return OPAL_SUCCESS;
 }
 
-/* Endpoints live until the component closes: a process may come back, and r2 compares the pointers after
- * this call. */
+/* A process is forgotten with the last of its endpoints. Processes are looked for by name: r2 may pass an endpoint
+ * twice, and compares the pointers after this call, but looks at nothing behind them. */
+static void del_proc(const mca_btl_velo_module_t *module, const opal_proc_t *proc)
+{
+    const uint64_t key = key_of(&proc->proc_name);
+    mca_btl_velo_process_t *process = find_process(key);
+    velo_peer_t *peer;
+
+    if (NULL == process) {
+        return;
+    }
+    endpoint_of(process, module)->in_use = false;
+    if (process->on_node.in_use || process->device.in_use) {
+        return;
+    }
+    opal_hash_table_remove_value_uint64(&mca_btl_velo_component.processes, key);
+    peer = NULL != process->on_node.peer ? process->on_node.peer : process->device.peer;
+    if (NULL == peer || velo_disconnect(mca_btl_velo_component.engine, peer)) {
+        OBJ_RELEASE(process);
+    } else {
+        /* Callbacks that are still to come are given its endpoints. */
+        opal_list_append(&mca_btl_velo_component.departed, &process->super);
+    }
+}
+
 static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                      mca_btl_base_endpoint_t **peers)
 {
-    (void) btl;
-    (void) count;
-    (void) procs;
     (void) peers;
+    for (size_t i = 0; i < count; ++i) {
+        del_proc((mca_btl_velo_module_t *) btl, procs[i]);
+    }
     return OPAL_SUCCESS;
 }
 

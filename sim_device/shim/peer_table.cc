@@ -70,7 +70,7 @@ Status PeerTable::attach(const base::SegmentAddress& address, DeviceAddr& peer) 
     Status status = base::SharedSegment::attach(address, segment);
     if (status == Status::kOk) status = admit(std::move(segment), addr);
     if (status != Status::kOk) {
-        life_.remove_last();
+        life_.remove(addr);
         return status == Status::kBadParam ? Status::kBadParam : Status::kUnsupported;
     }
     by_token_.emplace(address.token, addr);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "mpi_test.h"
+#include "spawned.h"
 
 namespace {
 
@@ -19,6 +20,7 @@ using mpi_test::Suite;
 
 constexpr int kTag = 5;
 constexpr int kChildren = 2;
+constexpr unsigned kStartSeconds = 30;
 
 const std::vector<std::size_t> kSizes = {0, 1, 57, 1000, 2048, 5000, 100000, 1 << 20};
 
@@ -248,7 +250,10 @@ int late_receiver_at_finalize(int rank, int size) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
+    {
+        const mpi_test::StartWatch watch(kStartSeconds);
+        MPI_Init(&argc, &argv);
+    }
     MPI_Comm parents;
     MPI_Comm_get_parent(&parents);
     if (parents != MPI_COMM_NULL) return child_main(parents);

@@ -111,9 +111,9 @@ run_mpi() {
     local cores
     cores=$(nproc)
     # A spawned job needs slots of its own, hence more than the ranks asked for.
-    ((np > cores)) || [[ $program == lifecycle ]] && arguments+=(--oversubscribe)
+    ((np > cores)) || [[ $program == lifecycle || $program == jobs || $program == mpi4py_objects ]] && arguments+=(--oversubscribe)
     # The threads of two ranks already outnumber most machines' cores.
-    ((np > cores)) || [[ $program == threads ]] && arguments+=(--mca mpi_yield_when_idle 1)
+    ((np > cores)) || [[ $program == threads* || $program == jobs ]] && arguments+=(--mca mpi_yield_when_idle 1)
     local before after left
     before=$(velo_in_shm)
     printf '+ %s' "$mpirun" >"$log"

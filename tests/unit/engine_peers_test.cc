@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/unit/job.h"
 
@@ -148,10 +151,12 @@ TEST(EnginePeers, a_first_contact_that_can_not_be_answered_is_answered_later) {
     EXPECT_EQ(receiver.counters().on_node_contacts_refused, 0u);
 }
 
-/// A rank in a process of its own, which does nothing and is killed.
+/// A rank in a process of its own, which does nothing, except to send a few messages, and is killed.
 class DoomedRank {
   public:
-    DoomedRank(const velo_params_t& params, uint32_t rank, uint32_t size) {
+    static constexpr size_t kMessages = 3;
+
+    DoomedRank(const velo_params_t& params, uint32_t rank, uint32_t size, Rank* sends_to = nullptr) {
         int ends[2];
         EXPECT_EQ(pipe(ends), 0);
         pid_ = fork();
@@ -161,6 +166,11 @@ class DoomedRank {
             Published published = {};
             published.bytes = velo_address(child.engine, published.address.data(), published.address.size());
             (void)velo_register(child.engine, memory.data(), memory.size(), 7, &published.handle);
+            if (sends_to != nullptr) {
+                velo_peer_t* peer = Job::connect(child, *sends_to);
+                for (size_t i = 0; i < kMessages; ++i)
+                    (void)velo_send_now(child.engine, peer, 1, "hi", 2, nullptr, 0);
+            }
             (void)!write(ends[1], &published, sizeof published);
             for (;;) pause();
         }
@@ -198,6 +208,100 @@ class DoomedRank {
     pid_t pid_ = -1;
     Published published_ = {};
 };
+
+/// Mappings of processes' segments, and bytes of this process's own.
+struct Held {
+    size_t mappings = 0;
+    long bytes = 0;
+
+    static Held now() {
+        Held held;
+        std::ifstream maps("/proc/self/maps");
+        for (std::string line; std::getline(maps, line);) {
+            held.mappings += line.find("velo-on-node") != std::string::npos;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            std::error_code none;
+            struct stat info = {};
+            const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
+            if (target.find("velo-on-node") != std::string::npos && stat(entry.path().c_str(), &info) == 0)
+                held.bytes += info.st_blocks;
+        }
+        return held;
+    }
+    bool operator==(const Held&) const = default;
+};
+
+TEST(EnginePeersGone, what_processes_held_that_ended_is_used_for_others) {
+    const velo_params_t params = params_for(0);
+    Rank rank(params, 0, 2);
+    std::vector<std::byte> here(65536);
+    Held first;
+    for (uint32_t round = 0; round < 6; ++round) {
+        DoomedRank doomed(params, round + 1, 2, &rank);
+        velo_peer_t* peer = doomed.connect(rank);
+        ASSERT_EQ(velo_send_now(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
+        ASSERT_TRUE(drive_alone(rank.engine,
+                                [&] { return rank.inbox.size() == (round + 1) * DoomedRank::kMessages; }));
+        velo_rma_t get = operation(VELO_RMA_GET, here, doomed.handle());
+        doomed.kill_now();
+        ASSERT_TRUE(drive_alone(rank.engine, [&] { return rank.counters().peers_gone == round + 1; }));
+        // Until the host has said that it is finished with it, the peer can be asked, and fails.
+        EXPECT_EQ(velo_send_now(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_PEER_DEAD);
+        EXPECT_EQ(velo_reserve(rank.engine, peer, 100), nullptr);
+        velo_rma(rank.engine, peer, &get);
+        EXPECT_TRUE(drive_alone(rank.engine, [&] { return rank.done.size() == round + 1; }));
+        EXPECT_EQ(rank.done.back().second, VELO_PEER_DEAD);
+        EXPECT_TRUE(velo_disconnect(rank.engine, peer));
+        if (round == 0) first = Held::now();
+    }
+    EXPECT_TRUE(Held::now() == first) << Held::now().mappings << " mappings, were " << first.mappings;
+}
+
+TEST(EnginePeersGone, messages_of_a_process_that_ended_are_read_before_their_ring_goes) {
+    const velo_params_t params = params_for(0);
+    Rank rank(params, 0, 2);
+    rank.accepts = false;
+    DoomedRank doomed(params, 1, 2, &rank);
+    for (int i = 0; i < 100; ++i) velo_progress(rank.engine);
+    doomed.kill_now();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (std::chrono::steady_clock::now() < end) velo_progress(rank.engine);
+    EXPECT_EQ(rank.counters().peers_gone, 0u);
+    rank.accepts = true;
+    EXPECT_TRUE(drive_alone(rank.engine, [&] { return rank.counters().peers_gone == 1; }));
+    EXPECT_EQ(rank.inbox.size(), DoomedRank::kMessages);
+}
+
+TEST(EnginePeersGone, a_peer_with_something_pending_stays_until_that_has_ended) {
+    const velo_params_t params = params_for(0);
+    Rank rank(params, 0, 2);
+    DoomedRank doomed(params, 1, 2);
+    velo_peer_t* peer = doomed.connect(rank);
+    std::vector<std::byte> here(1024);
+    std::deque<velo_send_t> sends(3000);
+    size_t queued = 0;
+    for (velo_send_t& send : sends) {
+        send.data[0] = here.data();
+        send.bytes[0] = 1024;
+        queued += !velo_send(rank.engine, peer, &send, 1);
+    }
+    ASSERT_GT(queued, 0u);
+    EXPECT_FALSE(velo_disconnect(rank.engine, peer));
+    EXPECT_EQ(rank.counters().peers_gone, 0u);
+    doomed.kill_now();
+    EXPECT_TRUE(drive_alone(rank.engine, [&] { return rank.counters().peers_gone == 1; }));
+    EXPECT_EQ(rank.sent_list.size(), queued);
+}
+
+TEST(EnginePeersGone, a_peer_that_was_disconnected_and_lives_can_be_connected_again) {
+    Job job(2, params_for(0));
+    EXPECT_TRUE(velo_disconnect(job[0].engine, job[0].peers[1]));
+    velo_peer_t* again = Job::connect(job[0], job[1]);
+    EXPECT_EQ(again, job[0].peers[1]);
+    ASSERT_EQ(velo_send_now(job[0].engine, again, 1, "hi", 2, nullptr, 0), VELO_OK);
+    job.drive([&] { return job[1].inbox.size() == 1; });
+}
 
 struct Death {
     const char* name;

@@ -72,14 +72,16 @@ Status LifeWatch::add(pid_t pid, uint32_t id) {
         if (!alive_by_proc(pid)) return Status::kUnsupported;
         ++by_proc_;
     }
-    watched_.push_back({.pid = pid, .pidfd = pidfd, .ended = false});
+    if (id >= watched_.size()) watched_.resize(id + 1);
+    watched_[id] = {.pid = pid, .pidfd = pidfd, .ended = false};
     return Status::kOk;
 }
 
-void LifeWatch::remove_last() {
-    if (watched_.back().pidfd < 0 && !watched_.back().ended) --by_proc_;
-    close_pidfd(watched_.back());
-    watched_.pop_back();
+void LifeWatch::remove(uint32_t id) {
+    Watched& watched = watched_[id];
+    if (watched.pidfd < 0 && !watched.ended) --by_proc_;
+    close_pidfd(watched);
+    watched.ended = true;
 }
 
 void LifeWatch::poll(std::vector<uint32_t>& ended) {

@@ -21,22 +21,23 @@ class LifeWatch {
     LifeWatch& operator=(const LifeWatch&) = delete;
     ~LifeWatch();
 
-    /// Watches process `pid` under the name `id` (dense, from 0, each once). kUnsupported: there is no such
-    /// process. To be called before anything is read from the process by its pid: should the pid be given
-    /// to another process meanwhile, what is read does not fit, and what is watched is not alive.
+    /// Watches process `pid` under the name `id`: the next one from 0, or one that was removed. kUnsupported:
+    /// there is no such process. To be called before anything is read from the process by its pid: should the
+    /// pid be given to another process meanwhile, what is read does not fit, and what is watched is not
+    /// alive.
     Status add(pid_t pid, uint32_t id);
 
-    /// Undoes the add() of `id`, which must be the last one.
-    void remove_last();
+    /// Undoes the add() of `id`, whether its process has ended or not.
+    void remove(uint32_t id);
 
     /// Appends ids newly found ended to `ended`; each is told once.
     void poll(std::vector<uint32_t>& ended);
 
   private:
     struct Watched {
-        pid_t pid;
-        int pidfd;  ///< -1: by /proc
-        bool ended;
+        pid_t pid = 0;
+        int pidfd = -1;     ///< -1: by /proc
+        bool ended = true;  ///< told, or not watched at all
     };
     void close_pidfd(Watched& watched);
 

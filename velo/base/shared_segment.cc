@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -71,6 +72,22 @@ Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file
 uint64_t pid_namespace_inode() noexcept {
     struct stat info = {};
     return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<uint64_t>(info.st_ino) : 0;
+}
+
+uint64_t host_identity() noexcept {
+    char boot[64] = "";
+    if (const Descriptor file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)); file.fd >= 0) {
+        if (read(file.fd, boot, sizeof boot - 1) < 0) boot[0] = '\0';
+    }
+    utsname system = {};
+    if (uname(&system) != 0 || boot[0] == '\0') return 0;
+    // FNV-1a: equal everywhere, whichever library the processes were built with.
+    uint64_t hash = 14695981039346656037u;
+    const char* const texts[] = {boot, system.nodename};
+    for (const char* text : texts) {
+        for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 1099511628211u;
+    }
+    return hash;
 }
 
 uint64_t random_token() noexcept {

@@ -99,6 +99,11 @@ class SharedSegment {
 /// Inode of this process's PID namespace; 0 where /proc does not tell.
 uint64_t pid_namespace_inode() noexcept;
 
+/// Names the running system of this host, by its boot and its name; 0 where neither can be read. Processes
+/// that find the same one here can reach each other's /proc, unless namespaces part them, which attach()
+/// sees.
+uint64_t host_identity() noexcept;
+
 /// 64 random bits from the kernel, never 0.
 uint64_t random_token() noexcept;
 

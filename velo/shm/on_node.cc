@@ -53,11 +53,11 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     }
     const Layout layout(address.registrations_max);
     auto entry = std::make_unique<Peer>();
-    const auto index = static_cast<PeerIndex>(peers_.size());
+    const auto index = spare_peers_.empty() ? static_cast<PeerIndex>(peers_.size()) : spare_peers_.back();
     if (const Status status = life_.add(address.segment.pid, index); status != Status::kOk) return status;
     if (const Status status = base::SharedSegment::attach(address.segment, entry->segment, layout.bytes);
         status != Status::kOk) {
-        life_.remove_last();
+        life_.remove(index);
         return status;
     }
     std::byte* memory = entry->segment.bytes().data();
@@ -67,20 +67,34 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     entry->joints = reinterpret_cast<JointSlot*>(memory + layout.joints);
     entry->atu = base::AtuView(memory + layout.atu, address.registrations_max);
     peer = index;
-    peers_.push_back(std::move(entry));
+    if (index == peers_.size()) {
+        peers_.push_back(std::move(entry));
+    } else {
+        peers_[index] = std::move(entry);
+        spare_peers_.pop_back();
+    }
     by_name_.emplace(address.name, peer);
     return Status::kOk;
 }
 
+/// Memory for the ring to a peer.
+Status OnNode::make_ring(Peer& peer) {
+    const size_t bytes = ring_bytes(config_.geometry);
+    if (!spare_rings_.empty()) {
+        SpareRing& spare = spare_rings_.back();
+        std::memset(spare.memory.data(), 0, ring_zero_bytes(config_.geometry));
+        peer.out_offset = spare.offset;
+        peer.out_memory = std::move(spare.memory);
+        spare_rings_.pop_back();
+        return Status::kOk;
+    }
+    if (const Status status = segment_.grow(bytes, peer.out_offset); status != Status::kOk) return status;
+    return segment_.map(peer.out_offset, bytes, peer.out_memory);
+}
+
 Status OnNode::first_contact(Peer& peer) {
-    uint64_t offset = 0;
     if (!peer.out_memory) {
-        const size_t bytes = ring_bytes(config_.geometry);
-        if (const Status status = segment_.grow(bytes, offset); status != Status::kOk) return status;
-        if (const Status status = segment_.map(offset, bytes, peer.out_memory); status != Status::kOk) {
-            return status;
-        }
-        peer.out_offset = offset;
+        if (const Status status = make_ring(peer); status != Status::kOk) return status;
         ++counters_.rings_created;
     }
     const Contact contact = {.sender = address(),
@@ -115,6 +129,27 @@ bool OnNode::answer_contact(const Contact& contact) {
     peer.in = RingConsumer(RingView(peer.in_memory.data(), contact.geometry));
     active_.push_back(index);
     ++counters_.rings_attached;
+    return true;
+}
+
+bool OnNode::disconnect(PeerIndex index) {
+    // Its first word may lie unread.
+    take_contacts();
+    Peer& peer = *peers_[index];
+    VELO_CHECK(peer.dead, "process %d", pid(index));
+    Message unread;
+    if (peer.in && (peer.in.in_use() || peer.in.peek(unread) == RingConsumer::Peek::kMessage)) return false;
+    stop_polling(index);
+    std::erase(dormant_, index);
+    life_.remove(index);
+    by_name_.erase(peer.name);
+    if (peer.out_memory) {
+        spare_rings_.push_back({.offset = peer.out_offset, .memory = std::move(peer.out_memory)});
+    }
+    // Whoever still has the index finds a peer that has ended, until another one gets it.
+    peers_[index] = std::make_unique<Peer>();
+    peers_[index]->dead = true;
+    spare_peers_.push_back(index);
     return true;
 }
 

@@ -21,7 +21,7 @@
 
 namespace velo::shm {
 
-/// Dense, from 0; stable while the path is open.
+/// Dense, from 0; stable until disconnect(), after which another peer may get it.
 using PeerIndex = uint32_t;
 
 /// Blocks that a process may have moved jointly at a time.
@@ -132,6 +132,10 @@ class OnNode {
     /// contacts again that could not be answered for want of something. Costs a system call.
     void look_around(std::vector<PeerIndex>& died);
 
+    /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
+    /// ATU or writes to it meanwhile. False: not yet, messages of it are unread or in use.
+    bool disconnect(PeerIndex peer);
+
     /// False once the peer's process is known to have ended.
     [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
 
@@ -144,7 +148,9 @@ class OnNode {
     [[nodiscard]] base::AtuTable& atu() { return atu_; }
     [[nodiscard]] uint32_t message_bytes_max() const { return config_.geometry.message_bytes_max(); }
     [[nodiscard]] const OnNodeCounters& counters() const { return counters_; }
-    [[nodiscard]] uint32_t peers() const { return static_cast<uint32_t>(peers_.size()); }
+    [[nodiscard]] uint32_t peers() const {
+        return static_cast<uint32_t>(peers_.size() - spare_peers_.size());
+    }
 
   private:
     /// A sender's first word: where its ring is. `proof` is the receiver's own token, which only those
@@ -182,6 +188,12 @@ class OnNode {
         bool dead = false;
     };
 
+    /// Memory of this process's segment for a ring, left by a peer that has gone.
+    struct SpareRing {
+        uint64_t offset = 0;
+        base::Mapping memory;
+    };
+
     struct Layout;
 
     /// More messages went to the peer than came from it since it was last in step with us.
@@ -195,6 +207,7 @@ class OnNode {
     }
 
     Status first_contact(Peer& peer);
+    Status make_ring(Peer& peer);
     void ring_bell(Peer& peer);
     bool answer_contact(const Contact& contact);
     void take_contacts() {
@@ -216,6 +229,8 @@ class OnNode {
     JointSlot* joints_ = nullptr;
     base::AtuTable atu_;
     std::vector<std::unique_ptr<Peer>> peers_;
+    std::vector<PeerIndex> spare_peers_;
+    std::vector<SpareRing> spare_rings_;
     std::unordered_map<uint64_t, PeerIndex> by_name_;
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;

@@ -112,6 +112,11 @@ struct RingControl {
     } sleep;
 };
 
+/// Bytes at the start of a ring that have to be 0 before it is used.
+[[nodiscard]] constexpr size_t ring_zero_bytes(RingGeometry geometry) {
+    return sizeof(RingControl) + geometry.lines * sizeof(Line);
+}
+
 /// Bytes of shared memory that a ring takes.
 [[nodiscard]] constexpr size_t ring_bytes(RingGeometry geometry) {
     return base::round_up(sizeof(RingControl) + geometry.lines * sizeof(Line) + geometry.body_bytes, 4096);
@@ -398,6 +403,8 @@ class RingConsumer {
         ring_.control->sleep.dormant.store(dormant ? 1 : 0, std::memory_order_release);
     }
 
+    /// A message that was taken has not been released.
+    [[nodiscard]] bool in_use() const { return in_use_ != 0; }
     /// The producer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return Distance::far(distance_.ns()); }
     [[nodiscard]] uint64_t messages() const { return messages_; }
