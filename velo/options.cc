@@ -110,8 +110,16 @@ uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity
 
 }  // namespace
 
-EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
+EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
                            const velo_host_t& host) {
+    velo_params_t params = given;
+    // Open MPI gives no pointer for a text that is set to nothing.
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text)
+#define VELO_PARAM_TEXT(name, value, level, text) \
+    if (params.name == nullptr) params.name = "";
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
     check_range(#name, params.name, smallest, largest);
 #define VELO_PARAM_TEXT(name, value, level, text)
