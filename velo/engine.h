@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flowctl/plan.h"
@@ -172,6 +173,7 @@ class Engine {
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
+    void tell_of_no_ring(const velo_peer& peer);
     void look_around(uint64_t now);
     void peer_died(velo_peer& peer);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
@@ -241,6 +243,7 @@ class Engine {
     uint32_t polls_ = 0;
     uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
+    bool told_of_no_ring_ = false;
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -430,6 +433,7 @@ uint32_t Engine<D>::drive_pending() {
         while (velo_send_t* send = peer.pending.front()) {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
+            if (status == Status::kNoResource) tell_of_no_ring(peer);
             peer.pending.pop_front();
             --pending_;
             ++sent;
@@ -443,6 +447,17 @@ uint32_t Engine<D>::drive_pending() {
         }
     }
     return sent;
+}
+
+/// Once: the host ends the job with its first lost message.
+template <class D>
+void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
+    if (std::exchange(told_of_no_ring_, true)) return;
+    log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
+               std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
+               std::to_string(peer.rank) +
+               "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
+               "low, or lower btl_velo_ring_bytes.");
 }
 
 /// A queued message has left, or never will.

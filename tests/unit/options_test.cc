@@ -50,6 +50,14 @@ TEST(Options, a_text_that_is_set_to_nothing_is_an_empty_text) {
     EXPECT_EQ(error_of(params), "");
 }
 
+TEST(Options, messages_that_are_too_long_for_the_device_are_refused) {
+    velo_params_t params = defaults();
+    params.device_message_bytes_max = 1u << 30;
+    EXPECT_EQ(error_of(params), "") << "there is no device";
+    params.ranks_per_node = 1;
+    expect_names(error_of(params), {"1073741824", "16777216", "btl_velo_max_send_size"});
+}
+
 TEST(Options, every_whole_number_is_held_to_its_range) {
     struct Range {
         const char* name;
