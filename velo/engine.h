@@ -163,6 +163,8 @@ class Engine {
     /// How often peers are looked at that something waits for, and contacts that could not be answered.
     static constexpr uint64_t kLookAroundNs = 10'000'000;
     static constexpr uint32_t kClockPolls = 16;
+    /// What runs short for a moment is nobody's worry; this is about a second.
+    static constexpr uint32_t kLooksUntilTold = 100;
 
     struct Handler;
 
@@ -241,6 +243,7 @@ class Engine {
     uint32_t upcall_depth_ = 0;  ///< of transfers' completions
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
+    uint32_t looks_unanswered_ = 0;  ///< in a row
     uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     bool told_of_no_ring_ = false;
@@ -495,12 +498,14 @@ template <class D>
 void Engine<D>::look_around(uint64_t now) {
     next_look_ns_ = now + kLookAroundNs;
     std::vector<shm::PeerIndex> died;
-    const size_t unanswered = on_node_.unanswered();
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
-    if (unanswered != 0 && on_node_.unanswered() >= unanswered) {
-        log(1, "velo: rank " + std::to_string(options_.identity.rank) + ": " + std::to_string(unanswered) +
-                   " processes wait to be attached; memory or open files (ulimit -n) may be short");
+    looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
+    if (looks_unanswered_ == kLooksUntilTold) {
+        log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
+                   std::to_string(on_node_.unanswered()) +
+                   " processes wait to be attached, and their messages with them: memory or open files are short. "
+                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower btl_velo_ring_bytes.");
     }
     for (size_t index = 0; index < by_device_.size(); ++index) {
         velo_peer* peer = by_device_[index];

@@ -24,7 +24,10 @@ parse_options() {
     trap 'rm -rf "$work"' EXIT
     base=(--mca pml ob1 --mca btl velo,self --mca mca_base_component_path "$plugindir:SYSTEM_DEFAULT")
     ((UID == 0)) && base+=(--allow-run-as-root)
-    (($(nproc) < 4)) && base+=(--oversubscribe --mca mpi_yield_when_idle 1)
+    if (($(nproc) < 4)); then
+        base+=(--oversubscribe)
+        export OMPI_MCA_mpi_yield_when_idle=1
+    fi
     program=$bindir/p2p
     export OMPI_MCA_orte_base_help_aggregate=1
 }

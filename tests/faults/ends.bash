@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # What a survivor says of a rank that was killed. %d: its rank, its process.
-death_line='velo: rank %d \(pid %d\) has ended'
+death_line='velo: rank %d\\b.*\(pid %d\\b.*\) has ended'
 # Survivors must be gone by then.
 end_seconds=5
 
@@ -42,6 +42,7 @@ gone() {
         sleep 0.1
     done
     kill -KILL "$@" 2>/dev/null
+    wait "$mpirun_pid" 2>/dev/null
     return 1
 }
 
@@ -78,6 +79,7 @@ for layout in 0 1; do
         job $layout "$faultdir/end" stay
         if await_ranks; then
             kill -KILL "$mpirun_pid" "${ranks[@]}"
+            wait "$mpirun_pid" 2>/dev/null
             gone $end_seconds "$mpirun_pid" "${ranks[@]}" && nothing_left && ok=yes
         fi
         verdict "$name" "$ok"
