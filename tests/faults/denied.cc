@@ -1,5 +1,5 @@
-// Direct copies that the kernel denies, at the start or in mid-run, to some ranks or to all: data must be right and
-// every transfer must end.
+// Direct copies that the kernel denies, at the start or in mid-run, to some ranks or to all: data must be
+// right and every transfer must end.
 //
 //   denied RANKS WHEN ERRNO      RANKS: a rank or "all"; WHEN: start or middle; ERRNO: EPERM or ENOSYS
 #include <linux/audit.h>
@@ -64,7 +64,8 @@ void exchange(Check& check, Denial& denial, int count, std::size_t bytes) {
     for (int i = 0; i < count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         out.push_back(mpi_test::filled({check.rank, check.next(), bytes, at}));
-        MPI_Irecv(in[at].data(), static_cast<int>(bytes), MPI_BYTE, check.previous(), i, check.comm, &requests[2 * at]);
+        MPI_Irecv(in[at].data(), static_cast<int>(bytes), MPI_BYTE, check.previous(), i, check.comm,
+                  &requests[2 * at]);
         MPI_Isend(out[at].data(), static_cast<int>(bytes), MPI_BYTE, check.next(), i, check.comm,
                   &requests[2 * at + 1]);
     }
@@ -97,7 +98,8 @@ void one_sided(Check& check, Denial& denial) {
         MPI_Win_fence(0, win);
         check.received(fetched, {check.next(), check.next(), kBytes, 1});
         const Message put = {check.previous(), check.rank, kBytes, round};
-        check.equal(mpi_test::first_difference(window.data() + kBytes, put, kBytes), kBytes, "a put's first difference");
+        check.equal(mpi_test::first_difference(window.data() + kBytes, put, kBytes), kBytes,
+                    "a put's first difference");
         MPI_Barrier(check.comm);
     }
     MPI_Win_free(&win);

@@ -1,7 +1,8 @@
 // A job that ends in the way that its argument names, with messages of every kind under way until then.
 //
 //   end clean | abort | kill | stay | short      abort, kill: rank 1 does it; stay: until it is ended from
-//                                                outside; short: as clean, but rank 1 has no address space left
+//                                                outside; short: as clean, but rank 1 has no address space
+//                                                left
 // Each rank prints "pid N" when it is in the middle of it, and a clean end prints "PASS".
 #include <sys/resource.h>
 #include <unistd.h>

@@ -10,8 +10,8 @@ using mpi_test::Check;
 using mpi_test::GuardedBuffer;
 using mpi_test::Suite;
 
-/// Sends to the next rank and receives from the one before, small and large, with `meanwhile` while all of it is
-/// under way.
+/// Sends to the next rank and receives from the one before, small and large, with `meanwhile` while all of it
+/// is under way.
 template <class Meanwhile>
 void exchange(Check& check, Meanwhile&& meanwhile) {
     const std::size_t sizes[] = {8, 1000, 60000, 4u << 20};
@@ -91,7 +91,8 @@ void child_writes_and_lives_on(Check& check) {
 void window(Check& check) {
     std::vector<std::uint64_t> memory(1u << 18);
     MPI_Win win;
-    MPI_Win_create(memory.data(), static_cast<MPI_Aint>(memory.size() * 8), 8, MPI_INFO_NULL, check.comm, &win);
+    MPI_Win_create(memory.data(), static_cast<MPI_Aint>(memory.size() * 8), 8, MPI_INFO_NULL, check.comm,
+                   &win);
     for (std::uint64_t round = 1; round <= 3; ++round) {
         const std::vector<std::uint64_t> out(memory.size(), round);
         MPI_Win_fence(0, win);
@@ -101,8 +102,8 @@ void window(Check& check) {
             std::fill(memory.begin(), memory.end(), 99);
             std::exit(0);
         });
-        MPI_Put(out.data(), static_cast<int>(out.size()), MPI_UINT64_T, check.next(), 0, static_cast<int>(out.size()),
-                MPI_UINT64_T, win);
+        MPI_Put(out.data(), static_cast<int>(out.size()), MPI_UINT64_T, check.next(), 0,
+                static_cast<int>(out.size()), MPI_UINT64_T, win);
         expect_clean_end(check, pid);
         MPI_Win_fence(0, win);
         check.equal(static_cast<long long>(memory.front()), static_cast<long long>(round), "first word");

@@ -1,5 +1,5 @@
-// Memory that is unmapped, moved and discarded between transfers and while others are under way: nobody may get
-// what was there before.
+// Memory that is unmapped, moved and discarded between transfers and while others are under way: nobody may
+// get what was there before.
 #include <sys/mman.h>
 
 #include "tests/mpi/mpi_test.h"
@@ -34,7 +34,8 @@ class Pages {
     /// New pages, all zero, where the old ones were.
     void replace() {
         munmap(data_, bytes_);
-        void* at = mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        void* at =
+            mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (at != data_) std::abort();
     }
     /// The pages go elsewhere, with what is in them, and other ones take their place.
@@ -43,7 +44,8 @@ class Pages {
         void* at = mremap(data_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, place);
         if (place == MAP_FAILED || at != place) std::abort();
         if (left_behind_ != nullptr) munmap(left_behind_, bytes_);
-        left_behind_ = mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        left_behind_ =
+            mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         std::memset(left_behind_, 0x66, bytes_);
         data_ = static_cast<std::byte*>(at);
     }
@@ -77,8 +79,8 @@ void expect_zeros(Check& check, const std::byte* data, std::size_t bytes, const 
     }
 }
 
-/// One exchange after the other over the same addresses, with `change` of all memory in between; in every round
-/// another exchange is under way while it happens.
+/// One exchange after the other over the same addresses, with `change` of all memory in between; in every
+/// round another exchange is under way while it happens.
 template <class Change>
 void rounds(Check& check, Change&& change) {
     Pair pair;
@@ -165,7 +167,9 @@ int main(int argc, char** argv) {
     return mpi_test::run(argc, argv, [](Suite& suite) {
         const auto replace = [](Pages& pages) { pages.replace(); };
         const auto discard = [](Pages& pages) { pages.discard(); };
-        const auto both = [](auto&& change) { return [change](Pair& pair) { change(pair.out), change(pair.in); }; };
+        const auto both = [](auto&& change) {
+            return [change](Pair& pair) { change(pair.out), change(pair.in); };
+        };
         suite.check("unmapped_and_mapped_again", [&](Check& check) { rounds(check, both(replace)); });
         suite.check("moved", [&](Check& check) { rounds(check, both([](Pages& pages) { pages.move(); })); });
         suite.check("discarded", [&](Check& check) { rounds(check, both(discard)); });

@@ -97,7 +97,8 @@ struct Process {
     void damage(Input& input) {
         const shim::Layout layout(kSlots, kPorts);
         const bool slots = input.flag();
-        fuzz::damage(input, slots ? segment.bytes().subspan(layout.slots) : segment.bytes().first(layout.atu));
+        fuzz::damage(input,
+                     slots ? segment.bytes().subspan(layout.slots) : segment.bytes().first(layout.atu));
     }
     void progress(Input& input) {
         now_ns += uint64_t{input.byte()} * 1'000'000;
@@ -144,7 +145,8 @@ void send_any(Input& input, VeloPath<ShimDevice>& path, DeviceAddr to) {
 
 }  // namespace
 
-/// Two processes that talk, one of them the victim: damage in both segments, and packets that break every rule.
+/// Two processes that talk, one of them the victim: damage in both segments, and packets that break every
+/// rule.
 void device(Input& input) {
     Process victim(1);
     Process peer(2);
@@ -159,9 +161,7 @@ void device(Input& input) {
         switch (input.below(10)) {
             case 0: victim.damage(input); break;
             case 1: peer.damage(input); break;
-            case 2:
-                send_any(input, peers_path, to_victim);
-                break;
+            case 2: send_any(input, peers_path, to_victim); break;
             case 3: {
                 // Packets of any content, without regard to credits.
                 const auto fill = [&](uint32_t, std::byte* payload) {
@@ -170,7 +170,8 @@ void device(Input& input) {
                     return any_status(input);
                 };
                 const auto admission = input.flag() ? Admission::kCredited : Admission::kGuarded;
-                (void)peer.device.send(to_victim, static_cast<uint32_t>(input.below(kSlots + 2)), admission, fill);
+                (void)peer.device.send(to_victim, static_cast<uint32_t>(input.below(kSlots + 2)), admission,
+                                       fill);
                 break;
             }
             case 4: {
@@ -199,10 +200,11 @@ void requests(Input& input) {
     const DeviceAddr to_peer = victim.connect(peer);
     const HeapMemory open(64), readable(64), source(4096), sink(4096), remote(4096);
     Registration open_range, readable_range, remote_range;
-    require(victim.device.register_memory(open.data(), 60, kAccessAny, open_range) == Status::kOk &&
-                victim.device.register_memory(readable.data(), 64, kAccessRead, readable_range) == Status::kOk &&
-                peer.device.register_memory(remote.data(), 4096, kAccessAny, remote_range) == Status::kOk,
-            "room for three registrations");
+    require(
+        victim.device.register_memory(open.data(), 60, kAccessAny, open_range) == Status::kOk &&
+            victim.device.register_memory(readable.data(), 64, kAccessRead, readable_range) == Status::kOk &&
+            peer.device.register_memory(remote.data(), 4096, kAccessAny, remote_range) == Status::kOk,
+        "room for three registrations");
     uint32_t outstanding = 0;
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {
         const Registration& range = input.flag() ? open_range : readable_range;
@@ -248,19 +250,19 @@ void requests(Input& input) {
             case 4: victim.damage(input); break;
             case 5: {
                 const RmaKind kind = static_cast<RmaKind>(input.below(8));
-                const RmaOperation operation = {
-                    .kind = kind,
-                    .port = static_cast<uint8_t>(input.below(kPorts + 1)),
-                    .notify = static_cast<uint8_t>(input.below(9)),
-                    .cookie = input.byte(),
-                    .peer = input.byte() == 1 ? DeviceAddr{7} : to_peer,
-                    .local = kind == RmaKind::kGet ? sink.data() : source.data(),
-                    .nla = remote_range.nla + input.below(4200),
-                    .key = remote_range.key + (input.byte() == 1 ? 2 : 0),
-                    .bytes = kind <= RmaKind::kGet ? static_cast<uint32_t>(input.below(4097))
-                                                   : static_cast<uint32_t>(input.below(10)),
-                    .operand = input.byte(),
-                    .compare = input.byte()};
+                const RmaOperation operation = {.kind = kind,
+                                                .port = static_cast<uint8_t>(input.below(kPorts + 1)),
+                                                .notify = static_cast<uint8_t>(input.below(9)),
+                                                .cookie = input.byte(),
+                                                .peer = input.byte() == 1 ? DeviceAddr{7} : to_peer,
+                                                .local = kind == RmaKind::kGet ? sink.data() : source.data(),
+                                                .nla = remote_range.nla + input.below(4200),
+                                                .key = remote_range.key + (input.byte() == 1 ? 2 : 0),
+                                                .bytes = kind <= RmaKind::kGet
+                                                             ? static_cast<uint32_t>(input.below(4097))
+                                                             : static_cast<uint32_t>(input.below(10)),
+                                                .operand = input.byte(),
+                                                .compare = input.byte()};
                 if (victim.device.post(operation) != Status::kOk) break;
                 outstanding += (operation.notify & kNotifyRequester) != 0;
                 break;

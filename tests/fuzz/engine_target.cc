@@ -153,7 +153,9 @@ class RawPeer {
 class OnNodePeer : public RawPeer {
   public:
     explicit OnNodePeer(const EngineAddress& victim)
-        : path_({.name = kJob << 32 | 1, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16}) {
+        : path_({.name = kJob << 32 | 1,
+                 .geometry = {.lines = 16, .body_bytes = 16384},
+                 .registrations_max = 16}) {
         require(path_.connect(victim.on_node, to_) == Status::kOk, "connect");
     }
     void send(Input&, MessageClass message_class, std::span<const std::byte> bytes) override {
@@ -185,7 +187,10 @@ class OnNodePeer : public RawPeer {
 class DevicePeerOf : public RawPeer {
   public:
     explicit DevicePeerOf(const EngineAddress& victim)
-        : device_({.node = 1, .host_name = kJob << 32 | 1, .job_token = kJob, .mailbox_slots = victim.mailbox_slots,
+        : device_({.node = 1,
+                   .host_name = kJob << 32 | 1,
+                   .job_token = kJob,
+                   .mailbox_slots = victim.mailbox_slots,
                    .faults = {}}) {
         require(device_.connect({victim.device, victim.device_bytes}, to_) == Status::kOk, "connect");
     }
@@ -247,13 +252,15 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     },
     [](Input& input, const Known&, EngineHeader& header) { header.width = input.flag() ? 4 : 8; },
     [](Input&, const Known&, EngineHeader& header) { header.status = 0, header.atomic %= VELO_ATOMIC_COUNT; },
-    [](Input&, const Known& known, EngineHeader& header) { header.opcode = static_cast<Opcode>(known.last.opcode); },
+    [](Input&, const Known& known, EngineHeader& header) {
+        header.opcode = static_cast<Opcode>(known.last.opcode);
+    },
 };
 
 }  // namespace
 
-/// Every opcode, header and body from a peer, on both paths, to a victim with registered memory and operations
-/// of its own under way.
+/// Every opcode, header and body from a peer, on both paths, to a victim with registered memory and
+/// operations of its own under way.
 void engine(Input& input) {
     const bool nodes = input.flag();
     Rank victim(0, nodes, input.flag() ? "cma" : "none", input.flag() ? "static" : "none");

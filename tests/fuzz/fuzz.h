@@ -1,8 +1,9 @@
-/// What the fuzz targets share: the fuzzer's bytes as choices, damage to shared memory, and the list of targets.
+/// What the fuzz targets share: the fuzzer's bytes as choices, damage to shared memory, and the list of
+/// targets.
 ///
 /// A target is a function of an Input. It sets up production objects, lets the input decide what they and
-/// a damaged or hostile peer do, and checks what must hold whatever that was. A crash, a sanitizer's report, a
-/// hang or a require() that fails is a finding. The same targets run under libFuzzer (fuzzer.cc) and, over
+/// a damaged or hostile peer do, and checks what must hold whatever that was. A crash, a sanitizer's report,
+/// a hang or a require() that fails is a finding. The same targets run under libFuzzer (fuzzer.cc) and, over
 /// files, without it (replay.cc).
 #pragma once
 
@@ -37,7 +38,9 @@ class Input {
     /// 0 to bound - 1; 0 when the bound is 0.
     uint64_t below(uint64_t bound) {
         if (bound == 0) return 0;
-        return (bound <= UINT8_MAX + 1 ? byte() : bound <= UINT16_MAX + 1 ? take<uint16_t>() : take<uint32_t>()) %
+        return (bound <= UINT8_MAX + 1    ? byte()
+                : bound <= UINT16_MAX + 1 ? take<uint16_t>()
+                                          : take<uint32_t>()) %
                bound;
     }
 
@@ -61,7 +64,8 @@ inline void require(bool holds, const char* property) {
 
 /// Overwrites a few bytes of `memory`, as a damaged peer could.
 inline void damage(Input& input, std::span<std::byte> memory) {
-    constexpr uint64_t kNotable[] = {0, 1, 2, UINT64_MAX, uint64_t{1} << 63, uint64_t{1} << 32, 0xffffffff, 4096};
+    constexpr uint64_t kNotable[] = {0,          1,   2, UINT64_MAX, uint64_t{1} << 63, uint64_t{1} << 32,
+                                     0xffffffff, 4096};
     if (memory.size() < sizeof(uint64_t)) return;
     const uint8_t kind = input.byte();
     size_t offset = input.below(memory.size());
@@ -125,8 +129,8 @@ void requests(Input& input);
 void ring(Input& input);
 
 inline constexpr Target kTargets[] = {
-    {"ring", ring},     {"on_node", on_node},   {"mailbox", mailbox}, {"device", device}, {"atu", atu},
-    {"modex", modex},   {"engine", engine},     {"requests", requests}, {"params", params},
+    {"ring", ring},   {"on_node", on_node}, {"mailbox", mailbox},   {"device", device}, {"atu", atu},
+    {"modex", modex}, {"engine", engine},   {"requests", requests}, {"params", params},
 };
 
 /// nullptr when there is none of that name.

@@ -52,7 +52,8 @@ void params(Input& input) {
     constexpr const char* kModes[] = {"static", "none", "dynamic", "hardware", "growing", ""};
     constexpr const char* kRoundings[] = {"subset", "down", "up", ""};
     constexpr const char* kCopies[] = {"cma", "none", ""};
-    constexpr const char* kFaults[] = {"seed=1,delay=0.01:200us", "port_down=0:3", "die_after=7", "rma_fail=1", ""};
+    constexpr const char* kFaults[] = {"seed=1,delay=0.01:200us", "port_down=0:3", "die_after=7",
+                                       "rma_fail=1", ""};
     velo_params_t params;
     velo_params_default(&params);
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text) \

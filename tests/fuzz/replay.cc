@@ -53,8 +53,8 @@ void make(const std::filesystem::path& corpus) {
         const char* name;
         size_t bytes;
         uint32_t small, wild;
-    } kKinds[] = {{"short", 48, 8, 8}, {"even", 400, 256, 1}, {"small", 600, 8, 16}, {"mixed", 900, 10, 3},
-                  {"long", 1800, 8, 4}, {"zeros", 64, 1, 64}};
+    } kKinds[] = {{"short", 48, 8, 8},   {"even", 400, 256, 1}, {"small", 600, 8, 16},
+                  {"mixed", 900, 10, 3}, {"long", 1800, 8, 4},  {"zeros", 64, 1, 64}};
     for (const Target& target : velo::fuzz::kTargets) {
         const std::filesystem::path folder = corpus / target.name;
         std::filesystem::create_directories(folder);
@@ -95,14 +95,13 @@ int main(int count, char** arguments) {
         for (const Target& target : velo::fuzz::kTargets) {
             std::error_code none;
             std::vector<std::filesystem::path> files;
-            for (const auto& file :
-                 std::filesystem::directory_iterator(std::filesystem::path(arguments[1]) / target.name, none)) {
+            for (const auto& file : std::filesystem::directory_iterator(
+                     std::filesystem::path(arguments[1]) / target.name, none)) {
                 files.push_back(file.path());
             }
             std::ranges::sort(files);
-            const bool good = !files.empty() && std::ranges::all_of(files, [&](const auto& file) {
-                return run(target, file);
-            });
+            const bool good = !files.empty() &&
+                              std::ranges::all_of(files, [&](const auto& file) { return run(target, file); });
             std::printf("%s %s: %zu inputs\n", good ? "PASS" : "FAIL", target.name, files.size());
             ++(good ? passed : failed);
         }

@@ -48,7 +48,8 @@ void ring(Input& input) {
                 const RingConsumer::Peek seen = consumer.peek(message);
                 closed = seen == RingConsumer::Peek::kGarbage;
                 if (seen != RingConsumer::Peek::kMessage) break;
-                require(message.bytes <= geometry.message_bytes_max(), "a message is no longer than half a ring");
+                require(message.bytes <= geometry.message_bytes_max(),
+                        "a message is no longer than half a ring");
                 require(inside(message.data, message.bytes), "a message lies inside its ring");
                 consumer.take(message);
                 use(message.data, message.bytes);
@@ -84,8 +85,7 @@ struct Process {
     base::SharedSegment segment;
     base::Mapping rings;
 
-    explicit Process(uint64_t name)
-        : path({.name = name, .geometry = kGeometry, .registrations_max = 16}) {
+    explicit Process(uint64_t name) : path({.name = name, .geometry = kGeometry, .registrations_max = 16}) {
         require(base::SharedSegment::attach(path.address().segment, segment) == Status::kOk, "attach");
     }
     /// The fixed part, or the rings behind it once there are some.
@@ -152,7 +152,8 @@ void on_node(Input& input) {
                 std::byte* room = peer.path.reserve(to_victim[who], bytes, status);
                 if (room == nullptr) break;
                 use(room, bytes);
-                peer.path.commit(to_victim[who], static_cast<MessageClass>(input.below(4)), input.byte(), bytes);
+                peer.path.commit(to_victim[who], static_cast<MessageClass>(input.below(4)), input.byte(),
+                                 bytes);
                 break;
             }
             case 5: victim.path.poll(1 + static_cast<uint32_t>(input.below(8)), handler); break;
