@@ -244,7 +244,7 @@ class Engine {
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
     uint32_t looks_unanswered_ = 0;  ///< in a row
-    uint64_t now_ = 0;  ///< as of the last look at the clock
+    uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     bool told_of_no_ring_ = false;
     SlotTable<Waiting> slots_;
@@ -456,11 +456,12 @@ uint32_t Engine<D>::drive_pending() {
 template <class D>
 void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
     if (std::exchange(told_of_no_ring_, true)) return;
-    log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
-               std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
-               std::to_string(peer.rank) +
-               "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
-               "low, or lower btl_velo_ring_bytes.");
+    log(0,
+        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
+            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
+            std::to_string(peer.rank) +
+            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
+            "low, or lower btl_velo_ring_bytes.");
 }
 
 /// A queued message has left, or never will.
@@ -504,8 +505,10 @@ void Engine<D>::look_around(uint64_t now) {
     if (looks_unanswered_ == kLooksUntilTold) {
         log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
                    std::to_string(on_node_.unanswered()) +
-                   " processes wait to be attached, and their messages with them: memory or open files are short. "
-                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower btl_velo_ring_bytes.");
+                   " processes wait to be attached, and their messages with them: memory or open files are "
+                   "short. "
+                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
+                   "btl_velo_ring_bytes.");
     }
     for (size_t index = 0; index < by_device_.size(); ++index) {
         velo_peer* peer = by_device_[index];

@@ -70,8 +70,8 @@ class AtuView {
 };
 
 /// The owner's side. What it checks requests of peers against is a copy of its own: the shared one is only
-/// ever written, so that a peer that overwrites it opens no memory and stops no deregistration. Thread: one at
-/// a time.
+/// ever written, so that a peer that overwrites it opens no memory and stops no deregistration. Thread: one
+/// at a time.
 class AtuTable {
   public:
     AtuTable() = default;
