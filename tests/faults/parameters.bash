@@ -48,7 +48,7 @@ refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_cred
 refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216 btl_velo_max_send_size command line" \
     "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
 refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \
-    -np 2 --mca btl_velo_shm_max_send_size 1000000 "$program"
+    -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_max_send_size 1000000 "$program"
 echo 'btl_velo_poll_budget = 0' >"$work/mca-params.conf"
 refused a_value_from_a_file_names_the_file "btl_velo_poll_budget=0 1 4096 $work/mca-params.conf" \
     -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"

@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kJob = 77;
 constexpr uint32_t kMessageBytesMax = 2104;
+constexpr uint32_t kMemoryBytes = 128u << 10;
 
 /// An engine and its host, which sends back some of what it gets.
 struct Rank {
@@ -29,7 +30,7 @@ struct Rank {
         params.flow_control = flow_control;
         params.mailbox_slots = 58;
         params.ring_lines = 16;
-        params.ring_bytes = 16384;
+        params.ring_bytes = 65536;
         params.registrations = 16;
         params.copy_chunk = 1024;
         params.chunk = 4096;
@@ -141,6 +142,8 @@ class RawPeer {
     /// Takes what the victim sent, to learn cookies from it.
     virtual void poll() = 0;
     [[nodiscard]] virtual EngineAddress address(const EngineAddress& victims) const = 0;
+    /// Registered memory, which the victim may read and write.
+    [[nodiscard]] virtual velo_handle_t memory() = 0;
     EngineHeader last;  ///< that the victim sent
 
   protected:
@@ -154,7 +157,7 @@ class OnNodePeer : public RawPeer {
   public:
     explicit OnNodePeer(const EngineAddress& victim)
         : path_({.name = kJob << 32 | 1,
-                 .geometry = {.lines = 16, .body_bytes = 16384},
+                 .geometry = {.lines = 16, .body_bytes = 65536},
                  .registrations_max = 16}) {
         require(path_.connect(victim.on_node, to_) == Status::kOk, "connect");
     }
@@ -174,12 +177,21 @@ class OnNodePeer : public RawPeer {
         address.on_node = path_.address();
         return address;
     }
+    [[nodiscard]] velo_handle_t memory() override {
+        Registration range;
+        (void)path_.atu().add(memory_.data(), memory_.bytes().size(), kAccessAny, range);
+        return {.base = reinterpret_cast<uint64_t>(memory_.data()),
+                .bytes = range.bytes,
+                .nla = {range.nla, 0},
+                .key = {range.key, 0}};
+    }
     bool accepts(const shm::Message&) { return true; }
     void deliver(shm::PeerIndex, const shm::Message& message) {
         learn(message.message_class, message.data, message.bytes);
     }
 
   private:
+    HeapMemory memory_{kMemoryBytes};
     shm::OnNode path_;
     shm::PeerIndex to_ = 0;
 };
@@ -228,7 +240,17 @@ class DevicePeerOf : public RawPeer {
         return address;
     }
 
+    [[nodiscard]] velo_handle_t memory() override {
+        Registration range;
+        (void)device_.register_memory(memory_.data(), memory_.bytes().size(), kAccessAny, range);
+        return {.base = reinterpret_cast<uint64_t>(memory_.data()),
+                .bytes = range.bytes,
+                .nla = {0, range.nla},
+                .key = {1, range.key}};
+    }
+
   private:
+    HeapMemory memory_{kMemoryBytes};
     shim::ShimDevice device_;
     DeviceAddr to_ = kNoAddr;
 };
@@ -236,7 +258,8 @@ class DevicePeerOf : public RawPeer {
 /// What the fuzzer knows when it makes up a message; without it no cookie and no address would ever be right.
 struct Known {
     EngineHeader last;
-    velo_handle_t handle;
+    velo_handle_t handle;  ///< of memory of the victim
+    uint64_t sink;         ///< where the peer lets itself be written to, kMemoryBytes twice over
 };
 
 /// What may be right in a header, whatever its opcode: one line for each, applied when its bit is drawn.
@@ -246,7 +269,7 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
         header.nla = known.handle.nla[0] + input.below(known.handle.bytes + 16);
     },
     [](Input&, const Known& known, EngineHeader& header) { header.key = known.handle.key[0]; },
-    [](Input& input, const Known&, EngineHeader& header) { header.value = input.below(4200); },
+    [](Input& input, const Known&, EngineHeader& header) { header.value = input.below(kMemoryBytes + 64); },
     [](Input& input, const Known&, EngineHeader& header) {
         header.opcode = static_cast<Opcode>(1 + input.below(12));
     },
@@ -255,6 +278,14 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     [](Input&, const Known& known, EngineHeader& header) {
         header.opcode = static_cast<Opcode>(known.last.opcode);
     },
+    [](Input& input, const Known&, EngineHeader& header) {
+        header.value = JointCall{.bytes = static_cast<uint32_t>(input.below(kMemoryBytes)),
+                                 .generation = input.byte(),
+                                 .slot = static_cast<uint16_t>(input.below(70))}
+                           .pack();
+    },
+    [](Input& input, const Known&, EngineHeader& header) { header.compare = input.below(kMemoryBytes); },
+    [](Input&, const Known& known, EngineHeader& header) { header.value = known.last.value; },
 };
 
 }  // namespace
@@ -271,17 +302,23 @@ void engine(Input& input) {
     } else {
         peer = std::make_unique<OnNodePeer>(address);
     }
-    const HeapMemory open(4096), readable(4096), local(8192);
+    const HeapMemory open(kMemoryBytes), readable(kMemoryBytes), local(kMemoryBytes), sink(2 * kMemoryBytes);
+    const velo_handle_t remote = peer->memory();
+    base::SharedSegment segment;  // of the victim
+    require(base::SharedSegment::attach(address.on_node.segment, segment) == Status::kOk, "attach");
     Known known = {};
+    known.sink = reinterpret_cast<uint64_t>(sink.data());
     velo_handle_t readable_handle = {};
-    require(velo_register(victim.engine, open.data(), 4090, kAccessAny, &known.handle) == VELO_OK &&
-                velo_register(victim.engine, readable.data(), 4096, kAccessRead, &readable_handle) == VELO_OK,
-            "room for two registrations");
+    require(
+        velo_register(victim.engine, open.data(), kMemoryBytes - 6, kAccessAny, &known.handle) == VELO_OK &&
+            velo_register(victim.engine, readable.data(), kMemoryBytes, kAccessRead, &readable_handle) ==
+                VELO_OK,
+        "room for two registrations");
     const velo_handle_t open_handle = known.handle;
     velo_peer_t* to = nullptr;
     std::deque<velo_rma_t> transfers;
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {
-        switch (input.below(5)) {
+        switch (input.below(6)) {
             case 0: {
                 std::array<std::byte, kMessageBytesMax> message = {};
                 EngineHeader header;
@@ -290,8 +327,12 @@ void engine(Input& input) {
                 const auto raw = input.bytes(sizeof header);
                 std::memcpy(message.data(), raw.data(), raw.size());
                 std::memcpy(&header, message.data(), sizeof header);
-                for (uint32_t hints = input.byte(), i = 0; i < std::size(kHints); ++i) {
+                for (uint32_t hints = input.take<uint16_t>(), i = 0; i < std::size(kHints); ++i) {
                     if (hints >> i & 1) kHints[i](input, known, header);
+                }
+                // The victim may write to where a joint block is to go, which here is its own process.
+                if (header.opcode == Opcode::kJoint && header.last == 0) {
+                    header.compare = known.sink + header.compare % kMemoryBytes;
                 }
                 std::memcpy(message.data(), &header, sizeof header);
                 const size_t bytes = input.flag() ? sizeof header : input.below(kMessageBytesMax + 1);
@@ -317,19 +358,20 @@ void engine(Input& input) {
                 transfer.atomic = static_cast<velo_atomic_t>(input.below(VELO_ATOMIC_COUNT));
                 transfer.width = input.flag() ? 4 : 8;
                 transfer.local = local.data();
-                transfer.remote_address = 4096 + input.below(64);
-                transfer.remote = {.base = 4096, .bytes = 8192, .nla = {}, .key = {1, 0}};
-                transfer.bytes = input.below(8100);
+                transfer.remote = input.byte() == 1 ? any_handle(input, remote) : remote;
+                transfer.remote_address = remote.base + input.below(64);
+                transfer.bytes = input.below(kMemoryBytes);
                 velo_rma(victim.engine, to, &transfer);
                 break;
             }
+            case 5: damage(input, segment.bytes()); break;
         }
     }
     require(victim.done <= transfers.size(), "a transfer ends once");
     for (const std::byte value : readable.bytes()) {
         require(value == std::byte{0}, "nobody writes to memory that is registered for reading");
     }
-    for (const std::byte value : open.bytes().subspan(4090)) {
+    for (const std::byte value : open.bytes().subspan(kMemoryBytes - 6)) {
         require(value == std::byte{0}, "nobody writes behind a registration");
     }
 }
