@@ -280,8 +280,10 @@ struct Engine<D>::Handler {
             base::Unlocked unlocked(engine.lock_);
             const velo_host_t& host = engine.options_.host;
             host.receive(host.context, path, peer.context, tag, data, bytes);
-        } else {
+        } else if (message_class == MessageClass::kEngine) {
             engine.receive_engine_message(peer, data, bytes);
+        } else {
+            ++engine.counters_.engine_malformed;
         }
     }
     void deliver(shm::PeerIndex index, const shm::Message& message) {
