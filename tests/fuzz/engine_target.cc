@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kJob = 77;
 constexpr uint32_t kMessageBytesMax = 2104;
-constexpr uint32_t kMemoryBytes = 128u << 10;
+constexpr uint32_t kMemoryBytes = 40u << 10;  ///< enough for a block that both ends move
 
 /// An engine and its host, which sends back some of what it gets.
 struct Rank {
