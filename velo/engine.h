@@ -164,6 +164,8 @@ class Engine {
     /// How often peers are looked at that something waits for, and contacts that could not be answered.
     static constexpr uint64_t kLookAroundNs = 10'000'000;
     static constexpr uint32_t kClockPolls = 16;
+    /// What runs short for a moment is nobody's worry; this is about a second.
+    static constexpr uint32_t kLooksUntilTold = 100;
 
     struct Handler;
 
@@ -192,6 +194,7 @@ class Engine {
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
+    void tell_of_no_ring(const velo_peer& peer);
     void look_around(uint64_t now);
     void peer_died(velo_peer& peer);
     [[nodiscard]] bool quiet(const velo_peer& peer);
@@ -265,9 +268,11 @@ class Engine {
     uint32_t upcall_depth_ = 0;  ///< of transfers' completions
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
-    uint64_t now_ = 0;  ///< as of the last look at the clock
+    uint32_t looks_unanswered_ = 0;  ///< in a row
+    uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
+    bool told_of_no_ring_ = false;
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -302,8 +307,10 @@ struct Engine<D>::Handler {
             base::Unlocked unlocked(engine.lock_);
             const velo_host_t& host = engine.options_.host;
             host.receive(host.context, path, peer.context, tag, data, bytes);
-        } else {
+        } else if (message_class == MessageClass::kEngine) {
             engine.receive_engine_message(peer, data, bytes);
+        } else {
+            ++engine.counters_.engine_malformed;
         }
     }
     void deliver(shm::PeerIndex index, const shm::Message& message) {
@@ -472,6 +479,7 @@ uint32_t Engine<D>::drive_pending() {
         while (velo_send_t* send = peer.pending.front()) {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
+            if (status == Status::kNoResource) tell_of_no_ring(peer);
             peer.pending.pop_front();
             --pending_;
             ++sent;
@@ -485,6 +493,18 @@ uint32_t Engine<D>::drive_pending() {
         }
     }
     return sent;
+}
+
+/// Once: the host ends the job with its first lost message.
+template <class D>
+void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
+    if (std::exchange(told_of_no_ring_, true)) return;
+    log(0,
+        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
+            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
+            std::to_string(peer.rank) +
+            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
+            "low, or lower btl_velo_ring_bytes.");
 }
 
 /// A queued message has left, or never will.
@@ -522,13 +542,17 @@ template <class D>
 void Engine<D>::look_around(uint64_t now) {
     next_look_ns_ = now + kLookAroundNs;
     std::vector<shm::PeerIndex> died;
-    const size_t unanswered = on_node_.unanswered();
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
     if (!ended_.empty()) sweep_ended();
-    if (unanswered != 0 && on_node_.unanswered() >= unanswered) {
-        log(1, "velo: rank " + std::to_string(options_.identity.rank) + ": " + std::to_string(unanswered) +
-                   " processes wait to be attached; memory or open files (ulimit -n) may be short");
+    looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
+    if (looks_unanswered_ == kLooksUntilTold) {
+        log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
+                   std::to_string(on_node_.unanswered()) +
+                   " processes wait to be attached, and their messages with them: memory or open files are "
+                   "short. "
+                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
+                   "btl_velo_ring_bytes.");
     }
     for (size_t index = 0; index < by_device_.size(); ++index) {
         velo_peer* peer = by_device_[index];

@@ -288,8 +288,9 @@ bool Engine<D>::advance_help(size_t index, uint32_t& moved) {
         }
         Help& same = helps_[index];
         if (status == Status::kUnsupported) {
+            // Not on from here: `help` may have moved meanwhile.
             give_up_direct(peer);
-            continue;
+            return true;
         }
         if (status != Status::kOk) {
             tell_joint_done(same, status);

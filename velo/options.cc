@@ -110,8 +110,16 @@ uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity
 
 }  // namespace
 
-EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
+EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
                            const velo_host_t& host) {
+    velo_params_t params = given;
+    // Open MPI gives no pointer for a text that is set to nothing.
+#define VELO_PARAM_INT(name, value, smallest, largest, level, text)
+#define VELO_PARAM_TEXT(name, value, level, text) \
+    if (params.name == nullptr) params.name = "";
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
     check_range(#name, params.name, smallest, largest);
 #define VELO_PARAM_TEXT(name, value, level, text)
@@ -153,6 +161,14 @@ EngineOptions make_options(const velo_params_t& params, const velo_identity_t& i
                          " makes more than 65536 nodes");
     }
     options.device_used = ranks_per_node != 0 && identity.job_size > ranks_per_node;
+    // The receiver sets that much aside for each peer in the middle of a message.
+    constexpr uint32_t kDeviceMessageBytesMax = 16u << 20;
+    if (options.device_used && params.device_message_bytes_max > kDeviceMessageBytesMax) {
+        throw SetupError("messages of up to " + std::to_string(params.device_message_bytes_max) +
+                         " bytes through the device are not possible, the longest have " +
+                         std::to_string(kDeviceMessageBytesMax) +
+                         "; lower btl_velo_max_send_size, btl_velo_eager_limit or btl_velo_rndv_eager_limit");
+    }
     options.device = {.node = static_cast<uint16_t>(node),
                       .vpid = static_cast<uint8_t>(vpid),
                       .host_name = identity.name,

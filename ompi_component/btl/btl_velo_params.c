@@ -10,6 +10,7 @@
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
+#include "opal/mca/base/mca_base_vari.h"
 
 static mca_base_component_t *version(void)
 {
@@ -58,6 +59,15 @@ static void register_counter(const char *name, const char *text, size_t offset)
         (void *) (uintptr_t) offset);
 }
 
+/* Open MPI 4.1 keeps the name of a file with the value that was read from it. */
+static const char *file_of(const mca_base_var_t *var)
+{
+    const mca_base_var_file_value_t *value = var->mbv_file_value;
+    const char *file = NULL != value ? value->mbvfv_file : var->mbv_source_file;
+
+    return NULL != file ? file : "a file";
+}
+
 static const char *source_of(const char *name)
 {
     const mca_base_var_t *var = NULL;
@@ -74,7 +84,7 @@ static const char *source_of(const char *name)
         return "command line or environment";
     case MCA_BASE_VAR_SOURCE_FILE:
     case MCA_BASE_VAR_SOURCE_OVERRIDE:
-        return NULL != var->mbv_source_file ? var->mbv_source_file : "a file";
+        return file_of(var);
     default:
         return "set by the program";
     }
@@ -100,7 +110,13 @@ static void explain(const char *text, const char *name, char *sources, size_t by
 
 void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
 {
+    static const char *const limits[] = {"shm_eager_limit", "shm_rndv_eager_limit", "shm_max_send_size",
+                                         "eager_limit", "rndv_eager_limit", "max_send_size"};
+
     sources[0] = '\0';
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
+        explain(text, limits[i], sources, bytes);
+    }
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text_) explain(text, #name, sources, bytes);
 #define VELO_PARAM_TEXT(name, value, level, text_) explain(text, #name, sources, bytes);
 #include "velo/params.def"

@@ -51,8 +51,7 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       source_(source_id(config.node, config.vpid)),
       mailbox_(own_.mailbox_control(), own_.slots(), std::max(config.mailbox_slots, 1u)),
       peers_(segment_.address(), own_, identity_of(config)),
-      atu_memory_(base::AtuTable::bytes_for(kAtuEntries)),
-      atu_(atu_memory_.data(), kAtuEntries),
+      atu_(own_.atu_memory(), kAtuEntries),
       rma_(peers_, own_, config.ports, faults_.get()),
       server_(peers_, own_, config.ports, atu_.view()),
       owner_pid_(getpid()) {}
@@ -93,23 +92,11 @@ Status ShimDevice::register_memory(void* base, size_t bytes, uint32_t access, Re
     const auto first = reinterpret_cast<uint64_t>(base);
     if (base == nullptr || bytes == 0 || first + bytes < first) return Status::kBadParam;
     if (access == 0 || (access & ~uint32_t{kAccessAny}) != 0) return Status::kBadParam;
-    if (const Status status = atu_.add(base, bytes, access, out); status != Status::kOk) return status;
-    // Peers read the segment's table; requests are checked against ours, which they cannot write.
-    base::AtuEntry& entry =
-        reinterpret_cast<base::AtuEntry*>(own_.atu_memory())[out.nla >> base::kNlaOffsetBits];
-    entry.base.store(first, std::memory_order_relaxed);
-    entry.bytes.store(bytes, std::memory_order_relaxed);
-    entry.access.store(access, std::memory_order_relaxed);
-    entry.key.store(out.key, std::memory_order_release);  // pairs with AtuView::translate()
-    return Status::kOk;
+    return atu_.add(base, bytes, access, out);
 }
 
 Status ShimDevice::deregister(const Registration& registration) {
-    if (const Status status = atu_.remove(registration); status != Status::kOk) return status;
-    base::AtuEntry& entry =
-        reinterpret_cast<base::AtuEntry*>(own_.atu_memory())[registration.nla >> base::kNlaOffsetBits];
-    entry.key.store(registration.key + 1, std::memory_order_seq_cst);
-    return Status::kOk;
+    return atu_.remove(registration);
 }
 
 uint32_t ShimDevice::progress(uint64_t now_ns) {

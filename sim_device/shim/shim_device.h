@@ -166,7 +166,6 @@ class ShimDevice {
     uint32_t source_;
     MailboxReader mailbox_;
     PeerTable peers_;
-    std::vector<std::byte> atu_memory_;
     base::AtuTable atu_;
     RmaUnit rma_;
     RequestServer server_;

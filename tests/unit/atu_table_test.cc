@@ -35,6 +35,24 @@ TEST(AtuTable, a_registered_range_translates_with_its_rights_only) {
               Status::kAtuFault);
 }
 
+TEST(AtuTable, what_peers_write_into_the_shared_table_changes_nothing_for_its_owner) {
+    Table atu(4);
+    Registration range;
+    ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x1000), 100, kAccessRead, range), Status::kOk);
+    auto& entry = reinterpret_cast<AtuEntry*>(atu.memory.data())[range.nla >> kNlaOffsetBits];
+    entry.base = 0x9000;
+    entry.bytes = UINT64_MAX;
+    entry.access = kAccessAny;
+    uint64_t address = 0;
+    EXPECT_EQ(atu.table.view().translate(range.nla, 8, range.key, kAccessRead, address), Status::kOk);
+    EXPECT_EQ(address, 0x1000u);
+    EXPECT_EQ(atu.table.view().translate(range.nla, 8, range.key, kAccessWrite, address), Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().translate(range.nla, 101, range.key, kAccessRead, address), Status::kAtuFault);
+    entry.key = range.key + 2;
+    EXPECT_EQ(atu.table.remove(range), Status::kOk);
+    EXPECT_EQ(atu.table.registrations(), 0u);
+}
+
 TEST(AtuTable, revoking_twice_is_refused) {
     Table atu(4);
     Registration range;

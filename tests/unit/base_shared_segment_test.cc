@@ -1,4 +1,5 @@
 // Segments: who gets in, who does not, and what a mapping may cover.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -118,6 +119,42 @@ TEST(SharedSegment, a_size_that_cannot_be_had_is_a_readable_error) {
     EXPECT_NE(text.find("36028797018963968 bytes"), std::string::npos) << text;
     EXPECT_NE(text.find("velo-test"), std::string::npos) << text;
     EXPECT_NE(text.find(std::strerror(ENOMEM)), std::string::npos) << text;
+}
+
+TEST(SharedSegment, a_limit_of_file_sizes_is_an_error_and_not_the_end_of_the_process) {
+    rlimit before = {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    SharedSegment segment = SharedSegment::create("velo-test", 8192);
+    rlimit low = before;
+    low.rlim_cur = 16384;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+    uint64_t offset = 0;
+    EXPECT_EQ(segment.grow(8192, offset), Status::kOk);
+    EXPECT_EQ(segment.grow(4096, offset), Status::kNoResource);
+    std::string text;
+    try {
+        (void)SharedSegment::create("velo-test", 20480);
+    } catch (const SetupError& error) {
+        text = error.what();
+    }
+    EXPECT_NE(text.find("ulimit -f"), std::string::npos) << text;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+TEST(SharedSegment, an_address_that_names_something_else_does_not_open_it) {
+    // The writing end of a pipe would see that somebody opened the reading one.
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    SharedSegment segment = SharedSegment::create("velo-test", 8192);
+    SegmentAddress address = segment.address();
+    address.fd = ends[0];
+    ASSERT_EQ(close(ends[1]), 0);
+    SharedSegment attached;
+    EXPECT_EQ(SharedSegment::attach(address, attached), Status::kUnsupported);
+    address.fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(SharedSegment::attach(address, attached), Status::kUnsupported);
+    close(address.fd);
+    close(ends[0]);
 }
 
 TEST(RandomToken, tokens_differ_and_are_never_zero) {

@@ -12,6 +12,8 @@
 #include <fstream>
 
 #include "tests/unit/job.h"
+#include "velo/peer.h"
+#include "velo/wire.h"
 
 namespace velo::test {
 namespace {
@@ -62,6 +64,28 @@ TEST(EnginePeers, more_ranks_than_a_contact_ring_holds_connect_before_any_of_the
         });
     }
     job.drive([&] { return job[0].inbox.size() == kRanks - 1; });
+}
+
+TEST(EnginePeers, a_message_of_no_class_is_counted_and_dropped) {
+    Job job(1, params_for(0));
+    std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
+    EngineAddress address;
+    ASSERT_EQ(velo_address(job[0].engine, bytes.data(), bytes.size()), sizeof address);
+    std::memcpy(&address, bytes.data(), sizeof address);
+    shm::OnNode liar({.name = 5, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16});
+    shm::PeerIndex to = 0;
+    ASSERT_EQ(liar.connect(address.on_node, to), Status::kOk);
+    const EngineHeader pull = {.opcode = Opcode::kPull, .value = 8};
+    for (const uint8_t message_class : {2, 3}) {
+        Status status = Status::kOk;
+        std::byte* room = liar.reserve(to, sizeof pull, status);
+        ASSERT_NE(room, nullptr);
+        std::memcpy(room, &pull, sizeof pull);
+        liar.commit(to, static_cast<MessageClass>(message_class), 0, sizeof pull);
+        velo_progress(job[0].engine);
+    }
+    EXPECT_EQ(job[0].counters().engine_malformed, 2u);
+    EXPECT_EQ(job[0].counters().atu_faults, 0u);
 }
 
 TEST(EnginePeers, a_silent_peer_does_not_hold_up_transfers_with_others) {

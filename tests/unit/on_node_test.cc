@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
@@ -91,6 +92,29 @@ TEST(OnNode, a_wrong_address_is_refused) {
     address.registrations_max = UINT32_MAX;
     EXPECT_EQ(a.connect(address, peer), Status::kBadParam);
     EXPECT_EQ(a.peers(), 0u);
+}
+
+TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
+    OnNode victim(config_for(1));
+    OnNode sender(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(sender.connect(victim.address(), peer), Status::kOk);
+    Status status = Status::kOk;
+    ASSERT_NE(sender.reserve(peer, 8, status), nullptr);
+    // The contact lies where victims read it: as damaged bytes it comes from process 0.
+    base::SharedSegment segment;
+    ASSERT_EQ(base::SharedSegment::attach(victim.address().segment, segment), Status::kOk);
+    const base::SegmentAddress published = sender.address().segment;
+    void* found = memmem(segment.bytes().data(), segment.bytes().size(), &published, sizeof published);
+    ASSERT_NE(found, nullptr);
+    const int32_t nobody = 0;
+    std::memcpy(static_cast<std::byte*>(found) + offsetof(base::SegmentAddress, pid), &nobody, sizeof nobody);
+    std::vector<PeerIndex> died;
+    Inbox inbox;
+    victim.poll(1, inbox);
+    victim.look_around(died);
+    EXPECT_EQ(victim.counters().contacts_refused, 1u);
+    EXPECT_EQ(victim.unanswered(), 0u);
 }
 
 TEST(OnNode, a_message_that_is_not_accepted_stays) {

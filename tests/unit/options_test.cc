@@ -36,6 +36,28 @@ TEST(Options, defaults_are_accepted) {
     EXPECT_EQ(error_of(defaults()), "");
 }
 
+TEST(Options, a_text_that_is_set_to_nothing_is_an_empty_text) {
+    for (const char* velo_params_t::*text :
+         {&velo_params_t::flow_control, &velo_params_t::rounding, &velo_params_t::single_copy}) {
+        velo_params_t params = defaults();
+        params.ranks_per_node = 1;
+        params.*text = nullptr;
+        expect_names(error_of(params), {"btl_velo_", "= is not"});
+    }
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.faults = nullptr;
+    EXPECT_EQ(error_of(params), "");
+}
+
+TEST(Options, messages_that_are_too_long_for_the_device_are_refused) {
+    velo_params_t params = defaults();
+    params.device_message_bytes_max = 1u << 30;
+    EXPECT_EQ(error_of(params), "") << "there is no device";
+    params.ranks_per_node = 1;
+    expect_names(error_of(params), {"1073741824", "16777216", "btl_velo_max_send_size"});
+}
+
 TEST(Options, every_whole_number_is_held_to_its_range) {
     struct Range {
         const char* name;

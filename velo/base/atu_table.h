@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "velo/base/check.h"
@@ -68,16 +69,20 @@ class AtuView {
     uint32_t capacity_ = 0;
 };
 
-/// The owner's side. Thread: one at a time.
+/// The owner's side. What it checks requests of peers against is a copy of its own: the shared one is only
+/// ever written, so that a peer that overwrites it opens no memory and stops no deregistration. Thread: one
+/// at a time.
 class AtuTable {
   public:
     AtuTable() = default;
 
     static constexpr size_t bytes_for(uint32_t capacity) { return capacity * sizeof(AtuEntry); }
 
-    /// `memory`: zeroed, 8-byte aligned, bytes_for(capacity) long.
-    AtuTable(std::byte* memory, uint32_t capacity)
-        : entries_(reinterpret_cast<AtuEntry*>(memory)), view_(memory, capacity) {
+    /// `shared`: what peers read; zeroed, 8-byte aligned, bytes_for(capacity) long.
+    AtuTable(std::byte* shared, uint32_t capacity)
+        : shared_(reinterpret_cast<AtuEntry*>(shared)),
+          own_(std::make_unique<AtuEntry[]>(capacity)),
+          view_(reinterpret_cast<const std::byte*>(own_.get()), capacity) {
         free_.reserve(capacity);
         for (uint32_t slot = capacity; slot-- > 0;) free_.push_back(slot);
     }
@@ -87,15 +92,16 @@ class AtuTable {
         if (free_.empty() || bytes > kNlaOffsetMask) return Status::kNoResource;
         const uint32_t slot = free_.back();
         free_.pop_back();
-        AtuEntry& entry = entries_[slot];
-        entry.base.store(reinterpret_cast<uint64_t>(base), std::memory_order_relaxed);
-        entry.bytes.store(bytes, std::memory_order_relaxed);
-        entry.access.store(access, std::memory_order_relaxed);
-        uint32_t key = entry.key.load(std::memory_order_relaxed);
+        uint32_t key = own_[slot].key.load(std::memory_order_relaxed);
         // Slots begin at keys of their own, so that an NLA that strays into another one does not fit there.
         if (key == 0) key = (slot * 2654435761u) & ~1u;
         ++key;
-        entry.key.store(key, std::memory_order_release);  // pairs with translate()
+        for (AtuEntry* entry : {&own_[slot], &shared_[slot]}) {
+            entry->base.store(reinterpret_cast<uint64_t>(base), std::memory_order_relaxed);
+            entry->bytes.store(bytes, std::memory_order_relaxed);
+            entry->access.store(access, std::memory_order_relaxed);
+            entry->key.store(key, std::memory_order_release);  // pairs with translate()
+        }
         ++valid_;
         out = {.nla = uint64_t{slot} << kNlaOffsetBits, .bytes = bytes, .key = key, .access = access};
         return Status::kOk;
@@ -107,18 +113,21 @@ class AtuTable {
             return Status::kBadParam;
         }
         const auto slot = static_cast<uint32_t>(registration.nla >> kNlaOffsetBits);
-        entries_[slot].key.store(registration.key + 1, std::memory_order_release);
+        own_[slot].key.store(registration.key + 1, std::memory_order_relaxed);
+        shared_[slot].key.store(registration.key + 1, std::memory_order_release);
         std::atomic_thread_fence(std::memory_order_seq_cst);
         free_.push_back(slot);
         --valid_;
         return Status::kOk;
     }
 
+    /// The owner's view, whatever the shared table says by now.
     [[nodiscard]] const AtuView& view() const { return view_; }
     [[nodiscard]] uint32_t registrations() const { return valid_; }
 
   private:
-    AtuEntry* entries_ = nullptr;
+    AtuEntry* shared_ = nullptr;
+    std::unique_ptr<AtuEntry[]> own_;
     AtuView view_;
     std::vector<uint32_t> free_;
     uint32_t valid_ = 0;

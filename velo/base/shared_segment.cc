@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -23,8 +24,9 @@ struct SegmentHeader {
     uint64_t token;
 };
 
-/// posix_fallocate, after a look at how much memory there is: asked for more than that, the kernel would not
-/// refuse but take all there is, and then end processes to find the rest.
+/// posix_fallocate, after a look at what would not be refused but punished: beyond the limit of a file's size
+/// (ulimit -f) the kernel sends SIGXFSZ, which ends the process; and asked for more memory than there is, it
+/// takes all there is, and then ends processes to find the rest.
 int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
     constexpr uint64_t kAlwaysTried = uint64_t{64} << 20;
     if (bytes > kAlwaysTried) {
@@ -38,6 +40,8 @@ int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
         std::fclose(info);
         if (bytes / 1024 >= available_kib) return ENOMEM;
     }
+    rlimit file_size = {};
+    if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && offset + bytes > file_size.rlim_cur) return EFBIG;
     return posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
 }
 
@@ -53,17 +57,21 @@ struct Descriptor {
     }
 };
 
+bool is_segment(const struct stat& info, const SegmentAddress& address) {
+    return S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_ino) == address.inode &&
+           info.st_uid == geteuid();
+}
+
 /// Opens the file behind an address and checks that it is that file, ours, and at least `bytes` long.
 Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file, uint64_t& file_bytes) {
     char path[48];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
-    file.fd = open(path, O_RDWR | O_CLOEXEC);
     struct stat info = {};
-    if (file.fd < 0 || fstat(file.fd, &info) != 0) return Status::kUnsupported;
+    // An address that is wrong may name anything, and some things do not like to be opened.
+    if (stat(path, &info) != 0 || !is_segment(info, address)) return Status::kUnsupported;
+    file.fd = open(path, O_RDWR | O_CLOEXEC);
+    if (file.fd < 0 || fstat(file.fd, &info) != 0 || !is_segment(info, address)) return Status::kUnsupported;
     file_bytes = static_cast<uint64_t>(info.st_size);
-    if (static_cast<uint64_t>(info.st_ino) != address.inode || info.st_uid != geteuid()) {
-        return Status::kUnsupported;
-    }
     return file_bytes < bytes ? Status::kUnsupported : Status::kOk;
 }
 
@@ -143,7 +151,11 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     const auto fail = [&](const char* step, int error) -> SetupError {
         return SetupError("cannot create " + std::to_string(bytes) + " bytes of shared memory for " + label +
                           ": " + step + ": " + std::strerror(error) +
-                          ". Lower the memory that velo is given or raise the limit of the container.");
+                          + (error == EFBIG ? ". Raise the limit of a file's size (ulimit -f)."
+                                            : error == EMFILE || error == ENFILE
+                                                ? ". Raise the limit of open files (ulimit -n)."
+                                                : ". Lower the memory that velo is given or raise the limit of "
+                                                  "the container."));
     };
     segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC);
     if (segment.fd_ < 0) throw fail("memfd_create", errno);

@@ -48,7 +48,8 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
         return Status::kOk;
     }
     constexpr uint32_t kRegistrationsBelievable = 1u << 24;
-    if (address.registrations_max == 0 || address.registrations_max > kRegistrationsBelievable) {
+    if (address.segment.pid <= 0 || address.registrations_max == 0 ||
+        address.registrations_max > kRegistrationsBelievable) {
         return Status::kBadParam;
     }
     const Layout layout(address.registrations_max);
@@ -113,7 +114,11 @@ bool OnNode::answer_contact(const Contact& contact) {
         ++counters_.contacts_refused;
         return true;
     }
-    if (connect(contact.sender, index) != Status::kOk) return false;
+    if (const Status status = connect(contact.sender, index); status != Status::kOk) {
+        if (status != Status::kBadParam) return false;
+        ++counters_.contacts_refused;
+        return true;
+    }
     Peer& peer = *peers_[index];
     // A second ring of the same peer would leave the first one's messages unread.
     if (peer.in) {

@@ -1,0 +1,43 @@
+# Direct copies that are denied, and devices that fail. Sourced by run.
+# shellcheck shell=bash
+
+for layout in 0 1; do
+    works "truncating_receives_overrun_nothing_with_${layout}_ranks_a_node" -np 2 \
+        --mca btl_velo_ranks_per_node $layout "$bindir/requests" \
+        --only truncation_rendezvous_exact --only truncation_large_exact
+done
+works counters_of_the_on_node_path_move -np 2 "$bindir/counters" on_node
+works counters_of_the_device_move "${two[@]}" "$bindir/counters" device
+works copied_chunks_on_the_node -np 2 --mca btl_velo_single_copy none "$bindir/sizes" --quick
+works copied_chunks_between_nodes "${two[@]}" --mca btl_velo_single_copy none "$bindir/sizes" --quick
+works a_full_registration_table "${two[@]}" --mca btl_velo_registrations 16 "$bindir/many" --quick
+works device_denies_direct_copies_now_and_then "${two[@]}" --mca btl_velo_faults seed=3,rma_denied=0.01 \
+    "$bindir/sizes" --quick
+works delayed_packets_stalls_and_late_transfers "${two[@]}" \
+    --mca btl_velo_faults seed=1,delay=0.01:200us,stall=0.001:1ms,rma_late=0.05:1ms "$bindir/sizes" --quick
+works smallest_mailbox "${two[@]}" --mca btl_velo_slots 4 "$bindir/many" --quick
+works no_flow_control "${two[@]}" --mca btl_velo_flow_control none "$bindir/many" --quick
+works no_piggybacking_and_odd_mailboxes -np 4 --mca btl_velo_ranks_per_node 1 --mca btl_velo_mailbox_slots 97 \
+    --mca btl_velo_piggyback 0 "$bindir/collectives" --quick
+
+# lines_of_denial: how many lines tell of denied copies, each naming what to do.
+lines_of_denial() {
+    grep -c 'velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none' "$work/out"
+}
+
+# denied RANKS WHEN ERRNO LAYOUT: data is right, and each rank that is denied says so once.
+denied() {
+    local name="direct_copies_denied_to_$1_at_the_$2_by_$3_with_$4_ranks_a_node" ok=no lines=1
+    wanted "$name" || return 0
+    [[ $1 == all ]] && lines=2
+    passes -np 2 --mca btl_velo_ranks_per_node "$4" "$faultdir/denied" "$1" "$2" "$3" &&
+        (($(lines_of_denial) == lines)) && ok=yes
+    verdict "$name" "$ok"
+}
+for layout in 0 1; do
+    denied 1 start EPERM $layout
+    denied 0 middle EPERM $layout
+    denied 0 middle ENOSYS $layout
+    denied all start ENOSYS $layout
+    denied all middle EPERM $layout
+done

@@ -1,0 +1,77 @@
+// A job that ends in the way that its argument names, with messages of every kind under way until then.
+//
+//   end clean | abort | kill | stay | short      abort, kill: rank 1 does it; stay: until it is ended from
+//                                                outside; short: as clean, but rank 1 has no address space
+//                                                left
+// Each rank prints "pid N" when it is in the middle of it, and a clean end prints "PASS".
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "tests/mpi/mpi_test.h"
+
+namespace {
+
+constexpr int kSmall = 64;
+constexpr int kLarge = 2 << 20;
+
+/// Everybody with everybody, small and large.
+void exchange(std::vector<char>& out, std::vector<char>& in, int rank, int size) {
+    std::vector<MPI_Request> requests;
+    for (int peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        char* to = in.data() + static_cast<std::size_t>(peer) * (kSmall + kLarge);
+        MPI_Irecv(to, kSmall, MPI_CHAR, peer, 1, MPI_COMM_WORLD, &requests.emplace_back());
+        MPI_Irecv(to + kSmall, kLarge, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &requests.emplace_back());
+        MPI_Isend(out.data(), kSmall, MPI_CHAR, peer, 1, MPI_COMM_WORLD, &requests.emplace_back());
+        MPI_Isend(out.data(), kLarge, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &requests.emplace_back());
+    }
+    MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+}
+
+/// From now on this process gets this much address space more.
+void limit_address_space(rlim_t more) {
+    unsigned long pages = 0;
+    std::FILE* file = std::fopen("/proc/self/statm", "r");
+    if (file == nullptr || std::fscanf(file, "%lu", &pages) != 1) std::abort();
+    std::fclose(file);
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
+    const rlimit limit = {bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string how = argc == 2 ? argv[1] : "";
+    if (how != "clean" && how != "abort" && how != "kill" && how != "stay" && how != "short") {
+        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short\n");
+        return 2;
+    }
+    MPI_Init(&argc, &argv);
+    int rank = 0;
+    int size = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    std::vector<char> out(kLarge, 'x');
+    std::vector<char> in(static_cast<std::size_t>(size) * (kSmall + kLarge));
+    constexpr int kRounds = 20;
+    const bool ends = how == "clean" || how == "short";
+    if (how == "short" && rank == 1) limit_address_space(4u << 20);
+    for (int round = 0; round < kRounds || !ends; ++round) {
+        exchange(out, in, rank, size);
+        if (round != kRounds) continue;
+        std::printf("pid %d\n", getpid());
+        std::fflush(stdout);
+        MPI_Barrier(MPI_COMM_WORLD);
+        usleep(200'000);  // what was printed should be read before mpirun ends
+        if (rank == 1 && how == "abort") MPI_Abort(MPI_COMM_WORLD, 7);
+        if (rank == 1 && how == "kill") kill(getpid(), SIGKILL);
+    }
+    if (how == "clean") {
+        std::printf("pid %d\n", getpid());
+        std::fflush(stdout);
+    }
+    MPI_Finalize();
+    if (rank == 0) std::printf("PASS\n");
+    return 0;
+}

@@ -1,0 +1,54 @@
+# Parameters that contradict each other or cannot be: the line names value, source and remedy. Sourced by run.
+# shellcheck shell=bash
+
+two=(-np 2 --mca btl_velo_ranks_per_node 1)
+refused unknown_flow_control_is_named_with_the_modes "btl_velo_flow_control=bogus none static command" \
+    "${two[@]}" --mca btl_velo_flow_control bogus "$program"
+refused mode_that_is_not_there_yet_is_refused "dynamic not available static" \
+    "${two[@]}" --mca btl_velo_flow_control dynamic "$program"
+refused mailbox_too_small_names_the_smallest "btl_velo_mailbox_slots 3 4" \
+    "${two[@]}" --mca btl_velo_mailbox_slots 3 "$program"
+refused mailbox_sized_twice_names_both_and_their_sources \
+    "btl_velo_mailbox_slots=7 btl_velo_slots=10 environment contradicts" \
+    "${two[@]}" --mca btl_velo_mailbox_slots 7 --mca btl_velo_slots 10 "$program"
+refused value_out_of_range_names_the_range "btl_velo_chunk=5 4096 8388608" \
+    "${two[@]}" --mca btl_velo_chunk 5 "$program"
+refused unknown_fault_is_named_with_the_faults "btl_velo_faults=foo=3 seed delay" \
+    "${two[@]}" --mca btl_velo_faults foo=3 "$program"
+refused unknown_single_copy_is_named "btl_velo_single_copy=xpmem cma none" \
+    "${two[@]}" --mca btl_velo_single_copy xpmem "$program"
+refused ring_smaller_than_its_messages_is_refused "btl_velo_ring_bytes=16384 btl_velo_shm_max_send_size" \
+    "${two[@]}" --mca btl_velo_ring_bytes 16384 "$program"
+refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control static none rank" \
+    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_flow_control=none "$program"
+refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 58 30" \
+    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=30 "$program"
+
+# Another series of Open MPI is known by its version string alone.
+echo 'const char opal_version_string[] = "5.0.7";' >"$work/series.c"
+if ${CC:-cc} -shared -fPIC -o "$work/series.so" "$work/series.c"; then
+    refused another_series_of_open_mpi_is_refused_in_one_line "4.1 5.0.7 --with-ompi" \
+        -np 2 -x LD_PRELOAD="$work/series.so" "$program"
+else
+    : >"$work/out"
+    verdict another_series_of_open_mpi_is_refused_in_one_line no
+fi
+
+for text in flow_control rounding single_copy; do
+    refused "a_${text}_that_is_set_to_nothing_is_refused" "btl_velo_$text= command line" \
+        "${two[@]}" --mca "btl_velo_$text" "" "$program"
+done
+works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
+refused a_number_that_is_none_names_the_range "btl_velo_chunk=0 4096 8388608 command line" \
+    "${two[@]}" --mca btl_velo_chunk nonsense "$program"
+refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_lines=100 64 128" \
+    -np 2 --mca btl_velo_ring_lines 100 "$program"
+refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_mailbox_slots" \
+    "${two[@]}" --mca btl_velo_credit_slots 255 "$program"
+refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216 btl_velo_max_send_size command line" \
+    "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
+refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \
+    -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_max_send_size 1000000 "$program"
+echo 'btl_velo_poll_budget = 0' >"$work/mca-params.conf"
+refused a_value_from_a_file_names_the_file "btl_velo_poll_budget=0 1 4096 $work/mca-params.conf" \
+    -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"

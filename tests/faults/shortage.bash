@@ -1,0 +1,63 @@
+# What runs short: memory, descriptors, room in /dev/shm, processors. Sourced by run.
+# shellcheck shell=bash
+
+# crowded COMMAND...: runs it where /dev/shm is a few full pages, with files of somebody else's that have the
+# names of velo's memory.
+crowded() {
+    local -a map=()
+    ((UID == 0)) || map=(--map-root-user)
+    # shellcheck disable=SC2016
+    unshare --mount "${map[@]}" bash -c '
+        mount -t tmpfs -o size=16k,mode=1777 tmpfs /dev/shm || exit 90
+        for name in velo velo-on-node velo-device; do : >"/dev/shm/$name" || exit 91; done
+        chmod 000 /dev/shm/velo*
+        chown 65534:65534 /dev/shm/velo* 2>/dev/null
+        head -c 1M /dev/zero >/dev/shm/full 2>/dev/null
+        exec "$@"' crowded "$@"
+}
+
+for layout in 0 1; do
+    name="a_full_dev_shm_does_not_matter_with_${layout}_ranks_a_node"
+    wanted "$name" || continue
+    ok=no
+    crowded timeout -k 5 60 mpirun "${base[@]}" -np 2 --mca btl_velo_ranks_per_node $layout "$program" --quick \
+        >"$work/out" 2>&1 && grep -q '^PASS' "$work/out" && ! grep -q '^FAIL' "$work/out" && ok=yes
+    verdict "$name" "$ok"
+done
+
+for layout in 0 1; do
+    works "no_locked_memory_with_${layout}_ranks_a_node" -np 2 --mca btl_velo_ranks_per_node $layout \
+        bash -c "$(limited '-l 0' "$program" --quick)"
+    works "few_descriptors_with_${layout}_ranks_a_node" -np 4 --oversubscribe --mca btl_velo_ranks_per_node $layout \
+        bash -c "$(limited '-n 40' "$program" --quick)"
+done
+refused no_descriptors_is_one_line "velo not used Too many open files ulimit -n" \
+    -np 2 bash -c "$(limited '-n 16' "$program" --quick)"
+refused no_file_size_is_one_line "velo not used File too large ulimit -f" \
+    -np 2 bash -c "$(limited '-f 0' "$program" --quick)"
+refused no_room_for_a_ring_is_one_line "velo ring rank btl_velo_ring_bytes ulimit" \
+    -np 2 bash -c "$(limited '-f 200' "$program" --quick)"
+
+# told NAME WORDS MPIRUN_ARGUMENTS...: whatever becomes of the job, one line of velo's has every word.
+told() {
+    local name=$1 words=$2 ok=no
+    shift 2
+    wanted "$name" || return 0
+    timeout -k 5 15 mpirun "${base[@]}" "$@" >"$work/out" 2>&1
+    has_line "$words" && ! grep -q 'internal error' "$work/out" && ok=yes
+    verdict "$name" "$ok"
+}
+big_rings=(--mca btl_velo_ring_bytes 16777216 --mca btl_velo_ring_lines 65536)
+told no_address_space_for_a_ring_is_one_line "velo: rank 1 btl_velo_ring_bytes ulimit -v" \
+    -np 2 "${big_rings[@]}" "$faultdir/end" short
+works little_address_space_is_enough -np 2 bash -c "$(limited '-v 400000' "$program" --quick)"
+
+# Eight ranks on two processors, whatever this machine has.
+cpus=0,1
+(($(nproc) > 1)) || cpus=0
+for layout in 0 1 2; do
+    seconds=120 OMPI_MCA_mpi_yield_when_idle=1 works "eight_ranks_on_two_processors_with_${layout}_a_node" -np 8 --oversubscribe --bind-to none \
+        --mca btl_velo_ranks_per_node $layout taskset -c $cpus "$bindir/collectives" --quick
+done
+seconds=120 OMPI_MCA_mpi_yield_when_idle=0 works eight_ranks_on_two_processors_that_do_not_yield -np 8 --oversubscribe \
+    --bind-to none taskset -c $cpus "$program" --quick
