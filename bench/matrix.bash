@@ -108,12 +108,16 @@ is_velo() { [[ $1 != vader && $1 != tcp ]]; }
 # Two ranks with two a node are on one node.
 skips() { [[ $1 == two_ranks_a_node ]] && (($2 <= 2)); }
 
+# Of each rank that runs.
+threads=1
+
 # run_one CONFIGURATION RANKS LOG COMMAND...: sets verdict to ok, failed or timeout.
 run_one() {
-    local configuration=$1 np=$2 log=$3 status=0 yield=0
+    local configuration=$1 np=$2 log=$3 status=0 bind=core yield=0
     shift 3
-    ((np > $(nproc))) && yield=1
-    local command=("$measure_mpirun" -np "$np" --oversubscribe --bind-to none --mca mpi_yield_when_idle "$yield"
+    # What has a core each keeps it and polls; more must yield to each other.
+    if ((np * threads > $(nproc))); then bind=none yield=1; fi
+    local command=("$measure_mpirun" -np "$np" --oversubscribe --bind-to "$bind" --mca mpi_yield_when_idle "$yield"
         --mca pml ob1)
     if ((EUID == 0)); then command+=(--allow-run-as-root); fi
     case $configuration in
