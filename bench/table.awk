@@ -77,7 +77,7 @@ function met(ratio, lower_wins) {
 function target_text(value, lower_wins) {
     return value == "" ? "–" : sprintf("%s %.2f", lower_wins ? "≤" : "≥", value)
 }
-# Lowest to highest ratio of the two columns over the rounds that have both.
+# Lowest to highest ratio of the two columns over the rounds that have both, and how many these are.
 function range_text(group, measure, size, a, b,    i, n, round, ratio, low, high) {
     n = 0
     for (i = 1; i <= round_count[group]; i++) {
@@ -87,7 +87,7 @@ function range_text(group, measure, size, a, b,    i, n, round, ratio, low, high
         if (n++ == 0 || ratio < low) low = ratio
         if (n == 1 || ratio > high) high = ratio
     }
-    return n < 2 ? "–" : sprintf("%.2f–%.2f", low, high)
+    return n == 0 ? "–" : n == 1 ? "(1)" : sprintf("%.2f–%.2f (%d)", low, high, n)
 }
 
 function ratio_cells(group, measure, size, column, other, lower_wins,    a, b, ratio) {
@@ -183,7 +183,11 @@ END {
         if (!((group, round) in seen_round)) { seen_round[group, round] = 1; rounds[group, ++round_count[group]] = round }
         if (measure != "line" && !((group, measure, size) in seen_size)) {
             seen_size[group, measure, size] = 1
-            sizes[group, measure, ++size_count[group, measure]] = size
+            # In order, whatever part of a round was first in this class; "np2" is 0 and stays where it came.
+            for (s = size_count[group, measure]++; s > 0 && sizes[group, measure, s] + 0 > size + 0; s--) {
+                sizes[group, measure, s + 1] = sizes[group, measure, s]
+            }
+            sizes[group, measure, s + 1] = size
         }
     }
     any = 0
@@ -194,10 +198,10 @@ END {
     }
     if (!any) exit
     if (class == "mixed") {
-        print "\nMixed rounds, whose jobs ran at different distances, are in the CSV only: " text "."
+        print "\nMixed parts of rounds, whose jobs ran at different distances, are in the CSV only: " text "."
         exit
     }
-    print "\n## " toupper(substr(class, 1, 1)) substr(class, 2) " rounds\n\nRounds: " text "."
+    print "\n## " toupper(substr(class, 1, 1)) substr(class, 2) " rounds\n\nParts of rounds: " text "."
     on_node_table("latency", "latency", "One-way latency on node, us", 1)
     on_node_table("bandwidth", "bandwidth", "Streaming on node, one direction, MB/s", 0)
     on_node_table("bandwidth", "both", "Streaming on node, both directions, MB/s", 0)
