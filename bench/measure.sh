@@ -1,13 +1,12 @@
-# Sourced by ./demo and bench/results: builds bench/pairs, runs it in jobs of four ranks on two emulated nodes
-# over velo and over vader, and makes one table of what it printed.
+# What the measuring scripts share, sourced by them. The upper half, of which Open MPI and how to compile, is
+# everybody's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over vader, and
+# one table of what they printed.
 #
 # Set before: root (the repository), out (a directory for raw output), plugin (where mca_btl_velo.so is).
 # shellcheck shell=bash
 
 : "${root:?}" "${out:?}" "${plugin?}"
 
-measure_pairs="0-1,0-2"
-measure_path_of_pair='path["0-1"] = "on node"; path["0-2"] = "between nodes"'
 measure_mpirun=mpirun
 measure_mpicxx=mpicxx
 
@@ -28,13 +27,23 @@ measure_find_mpi() {
     command -v "$measure_mpicxx" >/dev/null || measure_fail "no mpicxx; run tools/install-deps"
 }
 
+# measure_compile PROGRAM COMPILER SUFFIX: bench/PROGRAM.cc to build/bench/PROGRAMSUFFIX.
 measure_compile() {
-    measure_program=$root/build/bench/pairs
-    mkdir -p "${measure_program%/*}"
-    [[ -x $measure_program && $measure_program -nt $root/bench/pairs.cc ]] && return
-    "$measure_mpicxx" -std=c++20 -O2 -DOMPI_SKIP_MPICXX -pthread -o "$measure_program" "$root/bench/pairs.cc" ||
-        measure_fail "bench/pairs.cc does not compile"
+    local source=$root/bench/$1.cc program=$root/build/bench/$1$3
+    mkdir -p "${program%/*}"
+    [[ -x $program && $program -nt $source && $program -nt $root/bench/measuring.h ]] && return
+    "$2" -std=c++20 -O2 -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -pthread -o "$program" "$source" ||
+        measure_fail "bench/$1.cc does not compile with $2"
 }
+
+# The ompi_info that belongs to mpirun.
+measure_ompi_info() {
+    local name=${measure_mpirun##*/}
+    "${measure_mpirun%"$name"}ompi_info" "$@"
+}
+
+measure_pairs="0-1,0-2"
+measure_path_of_pair='path["0-1"] = "on node"; path["0-2"] = "between nodes"'
 
 # mpirun's options for one transport, velo or vader, in the array measure_options.
 measure_set_options() {
@@ -52,17 +61,17 @@ measure_set_options() {
 measure_job() {
     local transport=$1 name=$out/$1-$2 sizes=$3 status=0
     measure_set_options "$transport"
-    timeout --kill-after=10 300 "$measure_mpirun" "${measure_options[@]}" "$measure_program" \
-        --label "$transport" --pairs "$measure_pairs" --sizes "$sizes" </dev/null >"$name.csv" 2>"$name.log" || status=$?
+    timeout --kill-after=10 300 "$measure_mpirun" "${measure_options[@]}" "$root/build/bench/pairs" \
+        --label "$transport" --pairs "$measure_pairs" --measures latency,bandwidth --sizes "$sizes" </dev/null >"$name.csv" 2>"$name.log" || status=$?
     if ((status != 0)); then
         tail -n 30 "$name.log" >&2
         ((status == 124 || status == 137)) && measure_fail "the $transport job did not end within 300 s"
         measure_fail "the $transport job ended with $status; its output is in $name.log"
     fi
-    # Each size of each pair, or something was lost on the way.
+    # Both measures of each size of each pair, or something was lost on the way.
     local expected rows
-    expected=$((2 * $(tr ',' '\n' <<<"$sizes" | wc -l)))
-    rows=$(grep -c "^$transport," "$name.csv" || true)
+    expected=$((4 * $(tr ',' '\n' <<<"$sizes" | wc -l)))
+    rows=$(grep -cE "^$transport,[^,]*,(latency|bandwidth)," "$name.csv" || true)
     ((rows == expected)) || measure_fail "the $transport job printed $rows figures, not $expected: $name.csv"
 }
 
@@ -93,12 +102,12 @@ measure_medians() {
                 print "||"
             }
         }
-        $1 == "#line_transfer_ns" { add($2 "," $3 ",line,l", $4 / 1000) }
-        /^(velo|vader),/ {
-            if (!($3 in seen)) { seen[$3] = 1; sizes[++size_count] = $3 }
-            add($1 "," $2 "," $3 ",l", $4)
-            add($1 "," $2 "," $3 ",b", $5)
+        $3 == "line" { add($1 "," $2 ",line,l", $5 / 1000) }
+        $3 == "latency" {
+            if (!($4 in seen)) { seen[$4] = 1; sizes[++size_count] = $4 }
+            add($1 "," $2 "," $4 ",l", $5)
         }
+        $3 == "bandwidth" { add($1 "," $2 "," $4 ",b", $5) }
         END {
             split("0-1 0-2", pairs, " ")
             for (p = 1; p <= 2; p++) {

@@ -1,188 +1,129 @@
-/// Latency and bandwidth between chosen pairs of ranks, one pair at a time, as CSV.
+/// Latency, bandwidth and message rate between chosen pairs of ranks, one pair at a time, as CSV.
 ///
-///   mpirun -np 4 … pairs --label velo --pairs 0-1,0-2 --sizes 8,2048,65536
+///   mpirun -np 4 … pairs --label velo --pairs 0-1,0-2 --measures latency,bandwidth --sizes 8,2048,65536
 ///
 /// Only the pair that is measured runs, pinned to two CPUs; all other ranks sleep. So a job of many ranks
-/// measures on two CPUs what a job of two ranks would. Beside the figures of a pair stands how long one cache
-/// line takes from the one CPU to the other, before and after them: every latency through shared memory is a
-/// multiple of it, and on virtual machines it changes from minute to minute.
+/// measures on two CPUs what a job of two ranks would, and every MPI is placed alike. Beside the figures of a
+/// pair stands how long one cache line takes from the one CPU to the other, before and after them: every
+/// latency through shared memory is a multiple of it, and on virtual machines it changes from minute to
+/// minute.
 ///
-/// Latency is half a ping-pong. Bandwidth is that of windows of messages in one direction, each window
-/// answered by an empty message. Both are medians over batches; all contents are checked once for each size.
-#include <mpi.h>
-#include <sched.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
+/// Measures, each a median over batches:
+///   latency    half a ping-pong, us
+///   bandwidth  windows of 64 messages in one direction, each answered by an empty message, MB/s
+///   both       windows of 64 messages in both directions at once, MB/s of the two together
+///   rate       as bandwidth, in messages a second
+/// The messages of a window lie in memory of their own. All contents are checked once for each size.
 #include <cerrno>
-#include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <string>
-#include <string_view>
-#include <thread>
+#include <memory>
+#include <new>
 #include <utility>
-#include <vector>
+
+#include "measuring.h"
 
 namespace {
 
+using measuring::Cpus;
+using measuring::nap_until;
+using measuring::seconds;
+using measuring::split;
+
 constexpr int kTag = 1;
 /// Many short batches: what else runs on the machine then spoils some of them, and the median is of the
-/// others.
-constexpr int kBatches = 31;
+/// others. Of what takes longer than a batch there are fewer.
+constexpr int kBatchesMin = 7;
+constexpr int kBatchesMax = 31;
 constexpr double kBatchSeconds = 0.0007;
+constexpr double kMeasureSeconds = 0.3;
 constexpr int kWindow = 64;
-/// Messages of a window lie in memory of their own, so long ones make a window shorter.
-constexpr size_t kWindowBytesMax = size_t{32} << 20;
-/// Waking this seldom takes less than a thousandth of a CPU from the pair that is measured.
-constexpr useconds_t kNapUs = 5000;
+/// Enough to tell a message from its neighbours; checking more would take longer than the measurement.
+constexpr size_t kVerifiedBytesMax = size_t{32} << 20;
+constexpr std::align_val_t kPage{4096};
+
+enum class Measure { kLatency, kBandwidth, kBoth, kRate };
+struct NamedMeasure {
+    std::string_view name;
+    Measure measure;
+    int window;
+    bool both_directions;
+};
+constexpr NamedMeasure kMeasures[] = {
+    {"latency", Measure::kLatency, 1, false},
+    {"bandwidth", Measure::kBandwidth, kWindow, false},
+    {"both", Measure::kBoth, kWindow, true},
+    {"rate", Measure::kRate, kWindow, false},
+};
 
 struct Options {
     std::string label = "mpi";
     std::vector<std::pair<int, int>> pairs;
+    std::vector<NamedMeasure> measures;
     std::vector<size_t> sizes;
 };
 
-/// The two CPUs that a pair is pinned to; -1: not pinned.
-struct Cpus {
-    int first = -1;
-    int second = -1;
-};
-
-double seconds() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration<double>(now).count();
-}
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-    std::vector<std::string> parts;
-    while (!text.empty()) {
-        const size_t end = std::min(text.find(separator), text.size());
-        parts.emplace_back(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
+std::string parse_pairs(const char* list, int ranks, Options& options) {
+    for (const std::string& text : split(list, ',')) {
+        int a = -1, b = -1, used = 0;
+        if (std::sscanf(text.c_str(), "%d-%d%n", &a, &b, &used) != 2 ||
+            used != static_cast<int>(text.size()) || a < 0 || b < 0 || a == b || std::max(a, b) >= ranks) {
+            return "'" + text + "' is not a pair of two of the job's " + std::to_string(ranks) +
+                   " ranks; write pairs as 0-1,0-2";
+        }
+        options.pairs.emplace_back(a, b);
     }
-    return parts;
+    return {};
 }
 
-/// False, with a sentence in `error`, when the arguments are not usable in a job of `ranks`.
-bool parse(int argc, char** argv, int ranks, Options& options, std::string& error) {
+std::string parse_measures(const char* list, Options& options) {
+    for (const std::string& text : split(list, ',')) {
+        const auto* found = std::ranges::find(kMeasures, text, &NamedMeasure::name);
+        if (found == std::end(kMeasures)) {
+            return "'" + text + "' is not a measure; there are latency, bandwidth, both and rate";
+        }
+        options.measures.push_back(*found);
+    }
+    return {};
+}
+
+std::string parse_sizes(const char* list, Options& options) {
+    for (const std::string& text : split(list, ',')) {
+        char* end = nullptr;
+        errno = 0;
+        const unsigned long long bytes = std::strtoull(text.c_str(), &end, 10);
+        if (text.empty() || *end != '\0' || errno != 0 || bytes > INT32_MAX || text.front() == '-') {
+            return "'" + text + "' is not a size of 0 to 2147483647 bytes";
+        }
+        options.sizes.push_back(bytes);
+    }
+    return {};
+}
+
+/// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
+std::string parse(int argc, char** argv, int ranks, Options& options) {
     for (int i = 1; i < argc; i += 2) {
         const std::string_view name = argv[i];
-        if (i + 1 == argc) {
-            error = std::string(name) + " lacks its value";
-            return false;
-        }
+        if (i + 1 == argc) return std::string(name) + " lacks its value";
+        std::string error;
         if (name == "--label") {
             options.label = argv[i + 1];
         } else if (name == "--pairs") {
-            for (const std::string& text : split(argv[i + 1], ',')) {
-                int a = -1, b = -1, used = 0;
-                if (std::sscanf(text.c_str(), "%d-%d%n", &a, &b, &used) != 2 ||
-                    used != static_cast<int>(text.size()) || a < 0 || b < 0 || a == b ||
-                    std::max(a, b) >= ranks) {
-                    error = "'" + text + "' is not a pair of two of the job's " + std::to_string(ranks) +
-                            " ranks; write pairs as 0-1,0-2";
-                    return false;
-                }
-                options.pairs.emplace_back(a, b);
-            }
+            error = parse_pairs(argv[i + 1], ranks, options);
+        } else if (name == "--measures") {
+            error = parse_measures(argv[i + 1], options);
         } else if (name == "--sizes") {
-            for (const std::string& text : split(argv[i + 1], ',')) {
-                char* end = nullptr;
-                errno = 0;
-                const unsigned long long bytes = std::strtoull(text.c_str(), &end, 10);
-                if (*end != '\0' || errno != 0 || bytes > INT32_MAX || text.front() == '-') {
-                    error = "'" + text + "' is not a size of 0 to 2147483647 bytes";
-                    return false;
-                }
-                options.sizes.push_back(bytes);
-            }
+            error = parse_sizes(argv[i + 1], options);
         } else {
-            error = std::string(name) + " is unknown; there are --label, --pairs and --sizes";
-            return false;
+            error = std::string(name) + " is unknown; there are --label, --pairs, --measures and --sizes";
         }
+        if (!error.empty()) return error;
     }
-    if (options.pairs.empty() || options.sizes.empty()) error = "--pairs and --sizes must be given";
-    return error.empty();
-}
-
-/// Two allowed CPUs that are not threads of one core, if there are such.
-Cpus choose_cpus() {
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return {};
-    std::vector<int> cpus;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+    if (options.pairs.empty() || options.measures.empty() || options.sizes.empty()) {
+        return "--pairs, --measures and --sizes must be given";
     }
-    const auto core_of = [](int cpu) {
-        std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                           "/topology/thread_siblings_list");
-        std::string text;
-        std::getline(file, text);
-        return text;
-    };
-    const std::string core = core_of(cpus[0]);
-    for (size_t i = 1; i < cpus.size(); ++i) {
-        if (core.empty() || core_of(cpus[i]) != core) return {cpus[0], cpus[i]};
-    }
-    return {cpus[0], cpus[1]};
-}
-
-void pin(int cpu) {
-    if (cpu < 0) return;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
-}
-
-void nap_until(MPI_Request request) {
-    for (int done = 0;;) {
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done != 0) return;
-        usleep(kNapUs);
-    }
-}
-
-/// Nanoseconds for one cache line from one CPU to the other. The calling thread must be pinned to `first`.
-double line_transfer_ns(const Cpus& cpus) {
-    constexpr uint32_t kRoundTrips = 1000;
-    // Two lines' worth of alignment: adjacent lines are prefetched together.
-    struct alignas(128) {
-        std::atomic<uint32_t> turn{0};
-    } line;
-    std::thread other([&] {
-        pin(cpus.second);
-        for (uint32_t i = 0; i < kRoundTrips * kBatches; ++i) {
-            while (line.turn.load(std::memory_order_acquire) != 2 * i + 1) {
-            }
-            line.turn.store(2 * i + 2, std::memory_order_release);
-        }
-    });
-    std::vector<double> batches;
-    uint32_t turn = 0;
-    for (int batch = 0; batch < kBatches; ++batch) {
-        const double start = seconds();
-        for (uint32_t i = 0; i < kRoundTrips; ++i) {
-            line.turn.store(++turn, std::memory_order_release);
-            ++turn;
-            while (line.turn.load(std::memory_order_acquire) != turn) {
-            }
-        }
-        batches.push_back((seconds() - start) / (2.0 * kRoundTrips) * 1e9);
-    }
-    other.join();
-    return median(batches);
+    return {};
 }
 
 /// Byte `i` of message `number` from `rank`, so that neither a message nor a part of one can stand for
@@ -192,64 +133,107 @@ unsigned char expected(size_t i, size_t number, int rank) {
                                       static_cast<size_t>(rank) * 59);
 }
 
+/// Page-aligned, zeroed memory, the same for every size of a job: what an MPI registers, it registers once.
+class Memory {
+  public:
+    explicit Memory(size_t bytes)
+        : start_(static_cast<unsigned char*>(::operator new(std::max<size_t>(bytes, 1), kPage))) {
+        std::fill_n(start_.get(), bytes, 0);
+    }
+    [[nodiscard]] unsigned char* start() const { return start_.get(); }
+
+  private:
+    struct Free {
+        void operator()(unsigned char* start) const { ::operator delete(start, kPage); }
+    };
+    std::unique_ptr<unsigned char, Free> start_;
+};
+
 /// One rank's side of a measurement with one size.
 class Side {
   public:
-    Side(int self, int peer, bool leads, size_t bytes)
+    Side(int self, int peer, bool leads, size_t bytes, const NamedMeasure& measure, const Memory& out,
+         const Memory& in)
         : self_(self),
           peer_(peer),
           leads_(leads),
           bytes_(bytes),
-          window_(
-              static_cast<int>(std::clamp<size_t>(kWindowBytesMax / std::max<size_t>(bytes, 1), 1, kWindow))),
-          memory_(static_cast<size_t>(window_) * bytes) {}
+          window_(measure.window),
+          both_(measure.both_directions),
+          out_(out.start()),
+          in_(in.start()) {}
 
-    /// A window in each direction with known contents; ends the job when one byte is wrong.
+    /// Messages in each direction with known contents; ends the job when one byte is wrong.
     void verify() {
-        for (const bool sends : {leads_, !leads_}) {
-            for (int number = 0; number < window_; ++number) {
-                for (size_t i = 0; i < bytes_; ++i) {
-                    message(number)[i] = sends ? expected(i, static_cast<size_t>(number), self_) : 0;
-                }
+        const auto whole = window_;
+        window_ = static_cast<int>(std::clamp<size_t>(kVerifiedBytesMax / std::max<size_t>(bytes_, 1), 1,
+                                                      static_cast<size_t>(whole)));
+        for (int number = 0; number < window_; ++number) {
+            for (size_t i = 0; i < bytes_; ++i) {
+                out_message(number)[i] = expected(i, static_cast<size_t>(number), self_);
             }
-            move_window(sends);
-            for (int number = 0; number < window_ && !sends; ++number) check(number);
+            std::fill_n(in_message(number), bytes_, 0);
         }
+        if (both_) {
+            exchange_windows();
+        } else {
+            move_window(leads_);
+            move_window(!leads_);
+        }
+        for (int number = 0; number < window_; ++number) check(number);
+        window_ = whole;
     }
 
-    double latency_us() {
-        return timed([this](int count) {
-                   for (int i = 0; i < count; ++i) {
-                       if (leads_) send();
-                       receive();
-                       if (!leads_) send();
-                   }
-               }) /
-               2 * 1e6;
-    }
-
-    double bandwidth_mb_s() {
-        const double window_seconds = timed([this](int count) {
-            for (int i = 0; i < count; ++i) move_window(leads_);
-        });
-        return static_cast<double>(window_) * static_cast<double>(bytes_) / window_seconds / 1e6;
+    double measure(Measure measure) {
+        const double bytes = static_cast<double>(window_) * static_cast<double>(bytes_);
+        switch (measure) {
+            case Measure::kLatency: return timed([this](int count) { ping_pong(count); }) / 2 * 1e6;
+            case Measure::kBandwidth: return bytes / one_way_seconds() / 1e6;
+            case Measure::kBoth:
+                return 2 * bytes / timed([this](int count) {
+                           for (int i = 0; i < count; ++i) exchange_windows();
+                       }) /
+                       1e6;
+            case Measure::kRate: return window_ / one_way_seconds();
+        }
+        return 0;
     }
 
   private:
-    unsigned char* message(int number) { return memory_.data() + static_cast<size_t>(number) * bytes_; }
+    unsigned char* out_message(int number) { return out_ + static_cast<size_t>(number) * bytes_; }
+    unsigned char* in_message(int number) { return in_ + static_cast<size_t>(number) * bytes_; }
     [[nodiscard]] int count() const { return static_cast<int>(bytes_); }
-    void send() { MPI_Send(message(0), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD); }
-    void receive() {
-        MPI_Recv(message(0), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    void send() { MPI_Send(out_, count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD); }
+    void receive() { MPI_Recv(in_, count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
+
+    void ping_pong(int count) {
+        for (int i = 0; i < count; ++i) {
+            if (leads_) send();
+            receive();
+            if (!leads_) send();
+        }
+    }
+
+    double one_way_seconds() {
+        return timed([this](int count) {
+            for (int i = 0; i < count; ++i) move_window(leads_);
+        });
+    }
+
+    void post_send(int number, MPI_Request& request) {
+        MPI_Isend(out_message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, &request);
+    }
+    void post_receive(int number, MPI_Request& request) {
+        MPI_Irecv(in_message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, &request);
     }
 
     void move_window(bool sends) {
         MPI_Request requests[kWindow];
         for (int number = 0; number < window_; ++number) {
             if (sends) {
-                MPI_Isend(message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, &requests[number]);
+                post_send(number, requests[number]);
             } else {
-                MPI_Irecv(message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, &requests[number]);
+                post_receive(number, requests[number]);
             }
         }
         MPI_Waitall(window_, requests, MPI_STATUSES_IGNORE);
@@ -260,12 +244,20 @@ class Side {
         }
     }
 
+    void exchange_windows() {
+        MPI_Request requests[2 * kWindow];
+        for (int number = 0; number < window_; ++number) post_receive(number, requests[number]);
+        for (int number = 0; number < window_; ++number) post_send(number, requests[window_ + number]);
+        MPI_Waitall(2 * window_, requests, MPI_STATUSES_IGNORE);
+    }
+
     void check(int number) {
         for (size_t i = 0; i < bytes_; ++i) {
             const unsigned char right = expected(i, static_cast<size_t>(number), peer_);
-            if (message(number)[i] == right) continue;
+            const unsigned char got = in_message(number)[i];
+            if (got == right) continue;
             std::fprintf(stderr, "pairs: byte %zu of message %d of %zu bytes from rank %d is %u, not %u\n", i,
-                         number, bytes_, peer_, unsigned{message(number)[i]}, unsigned{right});
+                         number, bytes_, peer_, unsigned{got}, unsigned{right});
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
     }
@@ -274,7 +266,7 @@ class Side {
     double timed(const std::function<void(int)>& run) {
         struct {
             int count = 1;
-            int final = 0;
+            int batches = 0;  ///< 0: not known yet
         } plan;
         for (;;) {
             if (leads_) {
@@ -282,22 +274,25 @@ class Side {
             } else {
                 MPI_Recv(&plan, 2, MPI_INT, peer_, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             }
-            if (plan.final != 0) break;
+            if (plan.batches != 0) break;
             const double start = seconds();
             run(plan.count);
             const double taken = seconds() - start;
-            plan.final = taken >= kBatchSeconds / 4 ? 1 : 0;
-            plan.count = plan.final == 0
-                             ? plan.count * 4
-                             : static_cast<int>(std::max(plan.count * kBatchSeconds / taken, 1.0));
+            if (taken < kBatchSeconds / 4) {
+                plan.count *= 4;
+                continue;
+            }
+            plan.count = static_cast<int>(std::max(plan.count * kBatchSeconds / taken, 1.0));
+            plan.batches = static_cast<int>(
+                std::clamp(kMeasureSeconds / taken, double{kBatchesMin}, double{kBatchesMax}));
         }
         std::vector<double> batches;
-        for (int batch = 0; batch < kBatches; ++batch) {
+        for (int batch = 0; batch < plan.batches; ++batch) {
             const double batch_start = seconds();
             run(plan.count);
             batches.push_back((seconds() - batch_start) / plan.count);
         }
-        return median(batches);
+        return measuring::median(batches);
     }
 
     int self_;
@@ -305,46 +300,52 @@ class Side {
     bool leads_;
     size_t bytes_;
     int window_;
-    std::vector<unsigned char> memory_;
+    bool both_;
+    unsigned char* out_;
+    unsigned char* in_;
 };
 
 /// While the leader has both CPUs for itself, its partner sleeps.
-void record_line_transfer(const Options& options, const std::string& pair, const Cpus& cpus, int peer,
-                          bool leads, std::string& csv) {
-    if (cpus.first < 0) return;
-    if (leads) {
-        csv += "#line_transfer_ns," + options.label + "," + pair + "," +
-               std::to_string(line_transfer_ns(cpus)) + "\n";
-        MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
-    } else {
+std::string line_transfer(const std::string& key, const Cpus& cpus, int peer, bool leads) {
+    if (cpus.first < 0) return {};
+    if (!leads) {
         MPI_Request request;
         MPI_Irecv(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD, &request);
         nap_until(request);
+        return {};
     }
+    const double ns = measuring::line_transfer_ns(cpus);
+    MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
+    return key + ",line,0," + std::to_string(ns) + "\n";
 }
 
 /// Both ranks of a pair call this; the first one prints.
 void measure(const Options& options, const std::pair<int, int>& ranks, int self, const Cpus& cpus) {
     const bool leads = self == ranks.first;
     const int peer = leads ? ranks.second : ranks.first;
-    const std::string pair = std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
+    const std::string key =
+        options.label + "," + std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
     cpu_set_t before;
     const bool restorable = sched_getaffinity(0, sizeof before, &before) == 0;
-    pin(leads ? cpus.first : cpus.second);
+    measuring::pin(leads ? cpus.first : cpus.second);
 
-    std::string csv;
-    record_line_transfer(options, pair, cpus, peer, leads, csv);
+    const size_t bytes_max = *std::ranges::max_element(options.sizes);
+    const int window_max = std::ranges::max(options.measures, {}, &NamedMeasure::window).window;
+    const Memory out(bytes_max * static_cast<size_t>(window_max));
+    const Memory in(bytes_max * static_cast<size_t>(window_max));
+
+    std::string csv = line_transfer(key, cpus, peer, leads);
     for (const size_t bytes : options.sizes) {
-        Side side(self, peer, leads, bytes);
-        side.verify();
-        const double latency = side.latency_us();
-        const double bandwidth = side.bandwidth_mb_s();
-        char line[160];
-        std::snprintf(line, sizeof line, "%s,%s,%zu,%.4f,%.2f\n", options.label.c_str(), pair.c_str(), bytes,
-                      latency, bandwidth);
-        csv += line;
+        for (const NamedMeasure& named : options.measures) {
+            Side side(self, peer, leads, bytes, named, out, in);
+            side.verify();
+            char line[160];
+            std::snprintf(line, sizeof line, ",%s,%zu,%.6g\n", named.name.data(), bytes,
+                          side.measure(named.measure));
+            csv += key + line;
+        }
     }
-    record_line_transfer(options, pair, cpus, peer, leads, csv);
+    csv += line_transfer(key, cpus, peer, leads);
     if (leads) {
         std::fwrite(csv.data(), 1, csv.size(), stdout);
         std::fflush(stdout);
@@ -360,17 +361,15 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &self);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     Options options;
-    std::string error;
-    if (!parse(argc, argv, ranks, options, error)) {
+    const std::string error = parse(argc, argv, ranks, options);
+    if (!error.empty()) {
         if (self == 0) std::fprintf(stderr, "pairs: %s\n", error.c_str());
         MPI_Finalize();
         return 2;
     }
-    const Cpus cpus = choose_cpus();
-    if (self == 0) {
-        std::puts("label,pair,size,latency_us,bandwidth_mb_s");
-        if (cpus.first < 0) std::puts("#fewer than two CPUs: nothing is pinned, and the figures mean little");
-        std::fflush(stdout);
+    const Cpus cpus = measuring::choose_cpus();
+    if (self == 0 && cpus.first < 0) {
+        std::fprintf(stderr, "pairs: fewer than two CPUs: nothing is pinned, and the figures mean little\n");
     }
     for (const auto& pair : options.pairs) {
         if (self == pair.first || self == pair.second) measure(options, pair, self, cpus);

@@ -1,0 +1,120 @@
+/// What the measuring programs share: time, medians, the two CPUs and how near they are.
+#pragma once
+
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace measuring {
+
+/// Waking this seldom takes less than a thousandth of a CPU from those that are measured.
+inline constexpr useconds_t kNapUs = 5000;
+
+/// The two CPUs that the measured ranks are pinned to; -1: not pinned.
+struct Cpus {
+    int first = -1;
+    int second = -1;
+};
+
+inline double seconds() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
+}
+
+inline double median(std::vector<double> values) {
+    std::ranges::sort(values);
+    const size_t middle = values.size() / 2;
+    return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+inline std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    while (!text.empty()) {
+        const size_t end = std::min(text.find(separator), text.size());
+        parts.emplace_back(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return parts;
+}
+
+/// Two allowed CPUs that are not threads of one core, if there are such.
+inline Cpus choose_cpus() {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return {};
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+    }
+    const auto core_of = [](int cpu) {
+        std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                           "/topology/thread_siblings_list");
+        std::string text;
+        std::getline(file, text);
+        return text;
+    };
+    const std::string core = core_of(cpus[0]);
+    for (size_t i = 1; i < cpus.size(); ++i) {
+        if (core.empty() || core_of(cpus[i]) != core) return {cpus[0], cpus[i]};
+    }
+    return {cpus[0], cpus[1]};
+}
+
+inline void pin(int cpu) {
+    if (cpu < 0) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+inline void nap_until(MPI_Request request) {
+    for (int done = 0;;) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) return;
+        usleep(kNapUs);
+    }
+}
+
+/// Nanoseconds for one cache line from one CPU to the other. The calling thread must be pinned to `first`.
+inline double line_transfer_ns(const Cpus& cpus) {
+    constexpr uint32_t kRoundTrips = 1000;
+    constexpr int kBatches = 31;
+    // Two lines' worth of alignment: adjacent lines are prefetched together.
+    struct alignas(128) {
+        std::atomic<uint32_t> turn{0};
+    } line;
+    std::thread other([&] {
+        pin(cpus.second);
+        for (uint32_t i = 0; i < kRoundTrips * kBatches; ++i) {
+            while (line.turn.load(std::memory_order_acquire) != 2 * i + 1) {
+            }
+            line.turn.store(2 * i + 2, std::memory_order_release);
+        }
+    });
+    std::vector<double> batches;
+    uint32_t turn = 0;
+    for (int batch = 0; batch < kBatches; ++batch) {
+        const double start = seconds();
+        for (uint32_t i = 0; i < kRoundTrips; ++i) {
+            line.turn.store(++turn, std::memory_order_release);
+            ++turn;
+            while (line.turn.load(std::memory_order_acquire) != turn) {
+            }
+        }
+        batches.push_back((seconds() - start) / (2.0 * kRoundTrips) * 1e9);
+    }
+    other.join();
+    return median(batches);
+}
+
+}  // namespace measuring
