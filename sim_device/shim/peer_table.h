@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "sim_device/shim/layout.h"
-#include "velo/base/life_watch.h"
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/source_index.h"
+#include "velo/base/life_watch.h"
 
 namespace velo::shim {
 

@@ -145,7 +145,8 @@ RmaUnit::Step RmaUnit::copy(Operation& operation, Peer& peer, uint32_t& bytes_le
         address += operation.moved;
         std::byte* local = what.local + operation.moved;
         const int32_t pid = peer.segment.address().pid;
-        status = get ? base::cma_read(pid, local, address, piece) : base::cma_write(pid, local, address, piece);
+        status =
+            get ? base::cma_read(pid, local, address, piece) : base::cma_write(pid, local, address, piece);
     }
     // What was revoked meanwhile may have been anything when it was moved.
     if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;

@@ -164,10 +164,10 @@ class OnNodePeer : public RawPeer {
     void send(Input&, MessageClass message_class, std::span<const std::byte> bytes) override {
         Status status = Status::kOk;
         const auto length = static_cast<uint32_t>(bytes.size());
-        std::byte* room = path_.reserve(to_, length, status);
+        std::byte* room = path_.reserve_whole(to_, length, status);
         if (room == nullptr) return;
         std::memcpy(room, bytes.data(), length);
-        path_.commit(to_, message_class, 0, length);
+        path_.commit(to_, message_class, 0, length, true);
     }
     void poll() override { path_.poll(64, *this); }
     [[nodiscard]] EngineAddress address(const EngineAddress& victims) const override {

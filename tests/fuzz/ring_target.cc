@@ -35,11 +35,14 @@ void ring(Input& input) {
             case 0: damage(input, memory.bytes()); break;
             case 1: {
                 // A header that the consumer takes for its next, but for what the fuzzer makes of it.
-                const LineHeader header = {.lap = view.lap(consumer.messages()),
+                const LineHeader header = {.kind = static_cast<LineHeader::Kind>(1 + input.below(3)),
                                            .message_class = static_cast<MessageClass>(input.below(4)),
                                            .tag = input.byte(),
-                                           .bytes = static_cast<uint32_t>(input.below(uint64_t{1} << 20))};
-                view.line(consumer.messages()).header.store(header.pack());
+                                           .bytes = static_cast<uint32_t>(input.below(uint64_t{1} << 20)),
+                                           .measure = input.flag(),
+                                           .in_body = input.flag(),
+                                           .whole = input.flag()};
+                view.line(consumer.position()).header.store(header.pack());
                 break;
             }
             case 2: {
@@ -63,11 +66,11 @@ void ring(Input& input) {
                 break;
             case 4: {
                 const auto bytes = static_cast<uint32_t>(input.below(geometry.message_bytes_max() + 1));
-                std::byte* room = producer.reserve(bytes);
+                std::byte* room = producer.reserve_whole(bytes, input.below(2) != 0);
                 if (room == nullptr) break;
                 require(inside(room, bytes), "room for a message lies inside its ring");
                 use(room, bytes);
-                producer.commit(static_cast<MessageClass>(input.below(4)), input.byte(), bytes);
+                producer.commit(static_cast<MessageClass>(input.below(4)), input.byte(), bytes, true);
                 break;
             }
             case 5: consumer.set_dormant(input.flag(), input.take<uint32_t>()); break;
@@ -115,9 +118,9 @@ struct Handler {
             --depth;
         } else if (then == 3) {
             Status status = Status::kOk;
-            if (std::byte* room = path.reserve(from, 8, status)) {
+            if (std::byte* room = path.reserve_whole(from, 8, status)) {
                 std::memset(room, 0, 8);
-                path.commit(from, MessageClass::kHost, 0, 8);
+                path.commit(from, MessageClass::kHost, 0, 8, true);
             }
         }
     }
@@ -149,11 +152,11 @@ void on_node(Input& input) {
             case 4: {
                 const auto bytes = static_cast<uint32_t>(input.below(kGeometry.message_bytes_max() + 1));
                 Status status = Status::kOk;
-                std::byte* room = peer.path.reserve(to_victim[who], bytes, status);
+                std::byte* room = peer.path.reserve_whole(to_victim[who], bytes, status);
                 if (room == nullptr) break;
                 use(room, bytes);
                 peer.path.commit(to_victim[who], static_cast<MessageClass>(input.below(4)), input.byte(),
-                                 bytes);
+                                 bytes, true);
                 break;
             }
             case 5: victim.path.poll(1 + static_cast<uint32_t>(input.below(8)), handler); break;
@@ -168,10 +171,10 @@ void on_node(Input& input) {
                 const auto to = static_cast<shm::PeerIndex>(input.below(victim.path.peers()));
                 const auto bytes = static_cast<uint32_t>(input.below(kGeometry.message_bytes_max() + 1));
                 Status status = Status::kOk;
-                std::byte* room = victim.path.reserve(to, bytes, status);
+                std::byte* room = victim.path.reserve_whole(to, bytes, status);
                 if (room == nullptr) break;
                 use(room, bytes);
-                victim.path.commit(to, MessageClass::kHost, 0, bytes);
+                victim.path.commit(to, MessageClass::kHost, 0, bytes, true);
                 break;
             }
         }

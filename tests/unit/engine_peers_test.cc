@@ -78,10 +78,10 @@ TEST(EnginePeers, a_message_of_no_class_is_counted_and_dropped) {
     const EngineHeader pull = {.opcode = Opcode::kPull, .value = 8};
     for (const uint8_t message_class : {2, 3}) {
         Status status = Status::kOk;
-        std::byte* room = liar.reserve(to, sizeof pull, status);
+        std::byte* room = liar.reserve_whole(to, sizeof pull, status);
         ASSERT_NE(room, nullptr);
         std::memcpy(room, &pull, sizeof pull);
-        liar.commit(to, static_cast<MessageClass>(message_class), 0, sizeof pull);
+        liar.commit(to, static_cast<MessageClass>(message_class), 0, sizeof pull, true);
         velo_progress(job[0].engine);
     }
     EXPECT_EQ(job[0].counters().engine_malformed, 2u);

@@ -100,7 +100,7 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     PeerIndex peer = 0;
     ASSERT_EQ(sender.connect(victim.address(), peer), Status::kOk);
     Status status = Status::kOk;
-    ASSERT_NE(sender.reserve(peer, 8, status), nullptr);
+    ASSERT_NE(sender.reserve_whole(peer, 8, status), nullptr);
     // The contact lies where victims read it: as damaged bytes it comes from process 0.
     base::SharedSegment segment;
     ASSERT_EQ(base::SharedSegment::attach(victim.address().segment, segment), Status::kOk);

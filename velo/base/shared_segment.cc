@@ -151,11 +151,11 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     const auto fail = [&](const char* step, int error) -> SetupError {
         return SetupError("cannot create " + std::to_string(bytes) + " bytes of shared memory for " + label +
                           ": " + step + ": " + std::strerror(error) +
-                          + (error == EFBIG ? ". Raise the limit of a file's size (ulimit -f)."
-                                            : error == EMFILE || error == ENFILE
-                                                ? ". Raise the limit of open files (ulimit -n)."
-                                                : ". Lower the memory that velo is given or raise the limit of "
-                                                  "the container."));
+                          +(error == EFBIG ? ". Raise the limit of a file's size (ulimit -f)."
+                            : error == EMFILE || error == ENFILE
+                                ? ". Raise the limit of open files (ulimit -n)."
+                                : ". Lower the memory that velo is given or raise the limit of "
+                                  "the container."));
     };
     segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC);
     if (segment.fd_ < 0) throw fail("memfd_create", errno);

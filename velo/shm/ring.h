@@ -408,6 +408,8 @@ class RingConsumer {
     /// The producer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return Distance::far(distance_.ns()); }
     [[nodiscard]] uint64_t messages() const { return messages_; }
+    /// The next line to be looked at, counted over all laps.
+    [[nodiscard]] uint64_t position() const { return position_; }
     explicit operator bool() const { return ring_.control != nullptr; }
 
   private:
