@@ -1,0 +1,174 @@
+/// Engine: messages on their way out, at once or queued. Part of engine.h.
+#pragma once
+
+#include "velo/base/copy.h"
+#include "velo/engine.h"
+
+namespace velo {
+
+template <class D>
+Status Engine<D>::send_now(velo_peer& peer, velo_send_t& send) {
+    const std::lock_guard guard(lock_);
+    send.message_class = static_cast<uint8_t>(MessageClass::kHost);
+    send.done = 0;
+    send.total = send.bytes[0] + send.bytes[1];
+    send.stalled = false;
+    if (peer.path == VELO_PATH_ON_NODE && send.total <= shm::kInlineBytesMax && peer.pending.empty() &&
+        !peer.gone && on_node_.send_line(peer.index, MessageClass::kHost, send.tag, send.data, send.bytes)) {
+        return Status::kOk;
+    }
+    // Half a message must not go: nobody would be left to send the rest.
+    if (!peer.pending.empty() ||
+        (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {
+        return Status::kAgain;
+    }
+    return try_send(peer, send);
+}
+
+template <class D>
+std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
+    lock_.lock();
+    Status status = Status::kOk;
+    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.gone) {
+        if (std::byte* room = on_node_.reserve_whole(peer.index, bytes, status)) return room;
+    }
+    lock_.unlock();
+    return nullptr;
+}
+
+template <class D>
+void Engine<D>::commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
+    on_node_.commit(peer.index, MessageClass::kHost, tag, bytes, true);
+    lock_.unlock();
+}
+
+template <class D>
+bool Engine<D>::send(velo_peer& peer, velo_send_t& send) {
+    const std::lock_guard guard(lock_);
+    return submit(peer, send, MessageClass::kHost, Origin::kHost);
+}
+
+/// True: the message has left. False: it is queued, and completed() will be called for it.
+template <class D>
+bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
+    send.message_class = static_cast<uint8_t>(message_class);
+    send.origin = static_cast<uint8_t>(origin);
+    send.done = 0;
+    send.total = send.bytes[0] + send.bytes[1];
+    send.stalled = false;
+    if (peer.pending.empty() && try_send(peer, send) == Status::kOk) return true;
+    enqueue(peer, send);
+    return false;
+}
+
+template <class D>
+Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
+    if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
+    if (peer.gone) [[unlikely]]
+        return Status::kPeerDead;
+    Status status = Status::kOk;
+    const auto room = on_node_.reserve(peer.index, send.total, status);
+    if (room.first == nullptr) return status;
+    if (room.rest == nullptr) {
+        gather(send, 0, room.first, send.total);
+    } else {
+        gather(send, 0, room.first, shm::kInlineBytesMax);
+        const uint32_t rest = send.total - shm::kInlineBytesMax;
+        if (on_node_.nontemporal(peer.index, send.total)) {
+            gather(send, shm::kInlineBytesMax, room.rest, rest, base::copy_nontemporal);
+        } else {
+            gather(send, shm::kInlineBytesMax, room.rest, rest);
+        }
+    }
+    on_node_.commit(peer.index, static_cast<MessageClass>(send.message_class), send.tag, send.total);
+    return Status::kOk;
+}
+
+template <class D>
+void Engine<D>::enqueue(velo_peer& peer, velo_send_t& send) {
+    peer.pending.push_back(&send);
+    ++pending_;
+    ++counters_.pending_count;
+    counters_.pending_hwm = std::max(counters_.pending_hwm, pending_);
+    if (!peer.in_pending) {
+        peer.in_pending = true;
+        pending_peers_.push_back(&peer);
+    }
+}
+
+/// A piece of an answered pull that waited, and whose memory was deregistered meanwhile.
+template <class D>
+bool Engine<D>::source_gone(const velo_send_t& send) {
+    if (static_cast<Origin>(send.origin) != Origin::kPush || send.done != 0) return false;
+    const auto& push = static_cast<const Push&>(send);
+    return push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key);
+}
+
+template <class D>
+uint32_t Engine<D>::drive_pending() {
+    uint32_t sent = 0;
+    // An upcall may change the list and every queue, so nothing of them is held across one.
+    for (size_t i = 0; i < pending_peers_.size(); ++i) {
+        velo_peer& peer = *pending_peers_[i];
+        while (velo_send_t* send = peer.pending.front()) {
+            const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
+            if (status == Status::kAgain) break;
+            if (status == Status::kNoResource) tell_of_no_ring(peer);
+            peer.pending.pop_front();
+            --pending_;
+            ++sent;
+            completed(*send, status);
+        }
+        if (peer.pending.empty() && i < pending_peers_.size() && pending_peers_[i] == &peer) {
+            peer.in_pending = false;
+            pending_peers_[i] = pending_peers_.back();
+            pending_peers_.pop_back();
+            --i;
+        }
+    }
+    return sent;
+}
+
+/// Once: the host ends the job with its first lost message.
+template <class D>
+void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
+    if (std::exchange(told_of_no_ring_, true)) return;
+    log(0,
+        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
+            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
+            std::to_string(peer.rank) +
+            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
+            "low, or lower btl_velo_ring_bytes.");
+}
+
+/// A queued message has left, or never will.
+template <class D>
+void Engine<D>::completed(velo_send_t& send, Status status) {
+    switch (static_cast<Origin>(send.origin)) {
+        case Origin::kHost: {
+            base::Unlocked unlocked(lock_);
+            options_.host.sent(options_.host.context, &send, static_cast<int>(status));
+            break;
+        }
+        case Origin::kControl: {
+            const EngineHeader header = static_cast<Control&>(send).header;
+            free_controls_.push_back(&send);
+            // Nobody will answer what did not get there.
+            const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic ||
+                               header.opcode == Opcode::kJoint;
+            if (status != Status::kOk && asked) wait_ended(header.cookie, status, 0);
+            break;
+        }
+        case Origin::kPush: {
+            auto& push = static_cast<Push&>(send);
+            if (status == Status::kOk) {
+                advance_push(push);
+            } else {
+                push_ended(push, status);
+            }
+            break;
+        }
+    }
+}
+
+}  // namespace velo
