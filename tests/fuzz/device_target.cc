@@ -219,7 +219,7 @@ void requests(Input& input) {
                                          .node = static_cast<uint16_t>(1 + input.below(3)),
                                          .cookie = input.byte(),
                                          .kind = static_cast<uint8_t>(input.below(9)),
-                                         .bytes = static_cast<uint8_t>(input.below(12)),
+                                         .bytes = input.flag() ? input.byte() : static_cast<uint8_t>(input.below(10)),
                                          .notify = input.byte()};
                 if (input.byte() % 8 != 0) {
                     request.nla = range.nla + request.nla % 80;
