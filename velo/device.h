@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "velo/base/shared_segment.h"
 #include "velo/base/status.h"
 #include "velo/packet.h"
 
@@ -163,6 +164,16 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// False once the peer process is known to have ended.
     { view.alive(peer) } -> std::same_as<bool>;
+
+    /// Says how this process is going to end; to be called at most shortly before it does. Closing the
+    /// device says kClosed.
+    { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
+
+    /// What a peer has said of its end; kNone for one that is not alive: it died.
+    { view.announced_ending(peer) } -> std::same_as<base::Ending>;
+
+    /// True for the first process that asks about a peer, so that one tells for all that it has died.
+    { device.first_to_tell(peer) } -> std::same_as<bool>;
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.

@@ -65,6 +65,10 @@ class Engine {
     void deregister(const velo_handle_t& handle);
     void post(velo_peer& peer, velo_rma_t& op);
 
+    /// Tells peers how this process is going to end.
+    void announce_ending(base::Ending ending);
+    [[nodiscard]] bool first_to_tell(const velo_peer& peer);
+
     int progress();
     [[nodiscard]] bool busy() const {
         return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
@@ -166,6 +170,9 @@ class Engine {
     static constexpr uint32_t kClockPolls = 16;
     /// What runs short for a moment is nobody's worry; this is about a second.
     static constexpr uint32_t kLooksUntilTold = 100;
+    /// Polls that are further apart than this, as those of a rank that shares its core, are few enough for a
+    /// look at the clock each, and too few to notice anything in time otherwise.
+    static constexpr uint64_t kSlowPollNs = 100'000;
 
     struct Handler;
 
@@ -200,10 +207,12 @@ class Engine {
     [[nodiscard]] bool quiet(const velo_peer& peer);
     void sweep_ended();
     void recycle(velo_peer& peer);
+    void tell_of_end(velo_peer& peer);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
     [[nodiscard]] static uint64_t now_ns();
+    void look_at_clock();
 
     // Transfers and atomics (engine_rma.h).
     void send_control(velo_peer& peer, const EngineHeader& header);
@@ -269,7 +278,9 @@ class Engine {
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
     uint32_t looks_unanswered_ = 0;  ///< in a row
-    uint64_t now_ = 0;               ///< as of the last look at the clock
+    uint32_t clock_poll_ = 0;       ///< when the clock was looked at
+    uint32_t next_clock_poll_ = 0;  ///< and will be
+    uint64_t now_ = 0;  ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     bool told_of_no_ring_ = false;
@@ -344,6 +355,16 @@ uint64_t Engine<D>::now_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+/// Now and then only: it costs as much as all the rest of an idle call.
+template <class D>
+void Engine<D>::look_at_clock() {
+    const uint64_t before = now_;
+    now_ = now_ns();
+    const uint32_t polls = polls_ - clock_poll_;
+    clock_poll_ = polls_;
+    next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
 }
 
 template <class D>
@@ -480,6 +501,8 @@ uint32_t Engine<D>::drive_pending() {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
             if (status == Status::kNoResource) tell_of_no_ring(peer);
+            if (status == Status::kPeerDead) [[unlikely]]
+                tell_of_end(peer);
             peer.pending.pop_front();
             --pending_;
             ++sent;
@@ -564,6 +587,7 @@ void Engine<D>::look_around(uint64_t now) {
 template <class D>
 void Engine<D>::peer_died(velo_peer& peer) {
     peer.dead = true;
+    tell_of_end(peer);
     if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
     std::vector<uint32_t> cookies;
     slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
@@ -581,8 +605,7 @@ int Engine<D>::progress() {
     if (!lock_.try_lock()) return 0;
     const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
-    // The clock is read now and then only: it costs as much as all the rest of an idle call.
-    if (++polls_ % kClockPolls == 0) now_ = now_ns();
+    if (++polls_ >= next_clock_poll_) look_at_clock();
     if (device_) {
         events += device_->progress(now_);
         events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
@@ -601,6 +624,7 @@ int Engine<D>::progress() {
 
 }  // namespace velo
 
+#include "velo/engine_endings.h"
 #include "velo/engine_joint.h"
 #include "velo/engine_peers.h"
 #include "velo/engine_rma.h"

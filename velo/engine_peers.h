@@ -82,6 +82,8 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     if (!found.connected) {
         found.connected = true;
         found.name = address.name;
+        found.job = address.job;
+        found.pid = address.on_node.segment.pid;
         if (on_node) {
             uint64_t seen = 0;
             found.direct = options_.single_copy &&
@@ -172,7 +174,7 @@ void Engine<D>::sweep_ended() {
 template <class D>
 void Engine<D>::recycle(velo_peer& peer) {
     // In place: callers further up may still look at its queues, which are empty.
-    peer.gone = peer.dead = peer.direct = false;
+    peer.gone = peer.dead = peer.direct = peer.end_told = false;
     peer.helps = true;
     peer.name = 0;
     peer.rank = 0;

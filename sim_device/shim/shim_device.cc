@@ -60,9 +60,17 @@ ShimDevice::~ShimDevice() {
     // In a child of fork() the segments are not mapped.
     if (getpid() != owner_pid_) return;
     release_delayed(UINT64_MAX);
+    announce_ending(base::Ending::kClosed);
     Life open = Life::kOpen;
     own_.header().life.compare_exchange_strong(open, Life::kClosed, std::memory_order_release,
                                                std::memory_order_relaxed);
+}
+
+base::Ending ShimDevice::announced_ending(DeviceAddr peer) const {
+    const Peer& of = checked(peer);
+    // An injected death is one without a word.
+    const bool injected = of.view.header().life.load(std::memory_order_acquire) == Life::kDead;
+    return injected ? base::Ending::kNone : of.segment.announced_ending();
 }
 
 /// The shown packet is of another source than the one before. Returns the next packet of a known source.

@@ -139,6 +139,13 @@ class OnNode {
     /// False once the peer's process is known to have ended.
     [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
 
+    /// What peers that find this process gone are to make of it; see base::SharedSegment.
+    void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
+    [[nodiscard]] base::Ending announced_ending(PeerIndex peer) const {
+        return peers_[peer]->segment.announced_ending();
+    }
+    bool first_to_tell(PeerIndex peer) { return peers_[peer]->segment.first_to_tell(); }
+
     /// Contacts that wait for another try; not 0 for long only if something runs short here.
     [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
 
