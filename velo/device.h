@@ -120,6 +120,16 @@ struct DevicePeer {
     uint32_t mailbox_slots = 0;
 };
 
+/// A mailbox and what is under way to it, for reports.
+struct DeviceReport {
+    uint64_t mailbox_written = 0;  ///< positions
+    uint64_t mailbox_read = 0;
+    uint32_t mailbox_slots = 0;
+    uint32_t held_packets = 0;  ///< accepted by send(), and not written yet
+    uint32_t operations = 0;    ///< accepted by post(), and not ended
+    uint64_t beat_ns = 0;       ///< when its owner was last in progress(); 0: not known
+};
+
 /// Facts about an open device.
 struct DeviceLimits {
     uint32_t ports = 1;
@@ -204,6 +214,9 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// Does what the hardware would do by itself. Returns how many things happened.
     { device.progress(now_ns) } -> std::same_as<uint32_t>;
+
+    /// A peer's mailbox as far as it can be seen from here, and this process's own for kNoAddr.
+    { view.report(peer) } -> std::same_as<DeviceReport>;
 
     { view.limits() } -> std::same_as<DeviceLimits>;
     { view.counters() } -> std::same_as<DeviceCounters>;

@@ -23,6 +23,7 @@
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
 #include "velo/slot_table.h"
+#include "velo/stall_report.h"
 #include "velo/velo.h"
 #include "velo/velo_path.h"
 #include "velo/wire.h"
@@ -170,6 +171,8 @@ class Engine {
     static constexpr uint32_t kClockPolls = 16;
     /// What runs short for a moment is nobody's worry; this is about a second.
     static constexpr uint32_t kLooksUntilTold = 100;
+    /// How often at least it is looked whether what waits moves, where reports are wanted.
+    static constexpr uint64_t kWatchPeriodNsMax = 1'000'000'000;
     /// Polls that are further apart than this, as those of a rank that shares its core, are few enough for a
     /// look at the clock each, and too few to notice anything in time otherwise.
     static constexpr uint64_t kSlowPollNs = 100'000;
@@ -208,6 +211,16 @@ class Engine {
     void sweep_ended();
     void recycle(velo_peer& peer);
     void tell_of_end(velo_peer& peer);
+    // Reports (engine_report.h).
+    void start_watching();
+    template <class Visit>
+    void for_each_wait(Visit&& visit);
+    void look_at_waits(uint64_t now);
+    void watch_for_stalls(uint64_t now);
+    void report(bool asked_for);
+    PeerReport report_of(velo_peer& peer);
+    void report_transfers(const velo_peer& peer, PeerReport& out);
+
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
@@ -278,12 +291,15 @@ class Engine {
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
     uint32_t looks_unanswered_ = 0;  ///< in a row
-    uint32_t clock_poll_ = 0;       ///< when the clock was looked at
-    uint32_t next_clock_poll_ = 0;  ///< and will be
-    uint64_t now_ = 0;  ///< as of the last look at the clock
+    uint32_t clock_poll_ = 0;        ///< when the clock was looked at
+    uint32_t next_clock_poll_ = 0;   ///< and will be
+    uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     bool told_of_no_ring_ = false;
+    StallWatch stall_watch_;
+    uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports
+    uint64_t next_watch_ns_ = 0;
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -337,6 +353,7 @@ Engine<D>::Engine(const EngineOptions& options)
       probe_(base::random_token()),
       host_(base::host_identity()),
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
+      stall_watch_(static_cast<uint64_t>(options.params.stall_report) * 1'000'000'000),
       slots_(kSlots) {
     for (uint32_t slot = shm::kJointSlots; slot-- > 0;) free_joints_.push_back(static_cast<uint8_t>(slot));
     if (options.device_used) {
@@ -348,6 +365,7 @@ Engine<D>::Engine(const EngineOptions& options)
         }
         velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
     }
+    start_watching();
 }
 
 template <class D>
@@ -564,6 +582,8 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
 template <class D>
 void Engine<D>::look_around(uint64_t now) {
     next_look_ns_ = now + kLookAroundNs;
+    on_node_.beat(now);
+    if (watch_period_ns_ != 0) look_at_waits(now);
     std::vector<shm::PeerIndex> died;
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
@@ -627,4 +647,5 @@ int Engine<D>::progress() {
 #include "velo/engine_endings.h"
 #include "velo/engine_joint.h"
 #include "velo/engine_peers.h"
+#include "velo/engine_report.h"
 #include "velo/engine_rma.h"

@@ -8,6 +8,7 @@
 
 #include "sim_device/shim/shim_device.h"
 #include "velo/atomics.h"
+#include "velo/base/dump_signal.h"
 #include "velo/engine.h"
 #include "velo/options.h"
 
@@ -78,6 +79,7 @@ void velo_close(velo_engine_t* engine) noexcept {
         // Out of memory while leaving: there is nobody left to tell.
     }
     engine->announce_ending(velo::base::Ending::kClosed);
+    if (engine->options().params.dump_signal != 0) velo::base::release_dump_signal();
     delete engine;
 }
 

@@ -124,6 +124,7 @@ uint32_t ShimDevice::progress(uint64_t now_ns) {
 }
 
 void ShimDevice::check_life() {
+    segment_.beat(now_ns_);
     std::vector<DeviceAddr> died;
     peers_.check_life(died);
     for (const DeviceAddr peer : died) {
@@ -205,6 +206,23 @@ bool ShimDevice::stalled() {
         }
     }
     return now_ns_ < stalled_until_ns_;
+}
+
+DeviceReport ShimDevice::report(DeviceAddr addr) const {
+    if (addr == kNoAddr) {
+        return {.mailbox_written = mailbox_.claimed(),
+                .mailbox_read = mailbox_.position(),
+                .mailbox_slots = peers_.identity().mailbox_slots,
+                .beat_ns = segment_.last_beat_ns()};
+    }
+    const Peer& peer = checked(addr);
+    const MailboxControl& mailbox = *peer.view.mailbox_control();
+    return {.mailbox_written = mailbox.written.load(std::memory_order_relaxed),
+            .mailbox_read = mailbox.read.load(std::memory_order_relaxed),
+            .mailbox_slots = peer.facts.mailbox_slots,
+            .held_packets = delayed_.waiting(addr),
+            .operations = rma_.operations(addr),
+            .beat_ns = peer.segment.last_beat_ns()};
 }
 
 DeviceLimits ShimDevice::limits() const {

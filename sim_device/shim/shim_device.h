@@ -110,6 +110,7 @@ class ShimDevice {
     bool poll_notification(Notification& notification) { return rma_.poll_notification(notification); }
     uint32_t progress(uint64_t now_ns);
 
+    [[nodiscard]] DeviceReport report(DeviceAddr peer) const;
     [[nodiscard]] DeviceLimits limits() const;
     [[nodiscard]] DeviceCounters counters() const;
     [[nodiscard]] ShimCounters shim_counters() const;

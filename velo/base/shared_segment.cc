@@ -25,6 +25,7 @@ struct SegmentHeader {
     uint64_t token;
     uint32_t ending;
     uint32_t told;
+    uint64_t beat_ns;
 };
 
 SegmentHeader& header_of(const Mapping& mapping) {
@@ -178,7 +179,8 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
                         .pid_namespace = pid_namespace_inode(),
                         .pid = getpid(),
                         .fd = segment.fd_};
-    const SegmentHeader header = {.magic = kMagic, .token = segment.address_.token, .ending = 0, .told = 0};
+    const SegmentHeader header = {
+        .magic = kMagic, .token = segment.address_.token, .ending = 0, .told = 0, .beat_ns = 0};
     std::memcpy(segment.mapping_.data(), &header, sizeof header);
     return segment;
 }
@@ -216,6 +218,14 @@ void SharedSegment::announce_ending(Ending ending) noexcept {
 Ending SharedSegment::announced_ending() const noexcept {
     const uint32_t word = std::atomic_ref(header_of(mapping_).ending).load(std::memory_order_acquire);
     return word <= static_cast<uint32_t>(Ending::kFollowed) ? static_cast<Ending>(word) : Ending::kNone;
+}
+
+void SharedSegment::beat(uint64_t now_ns) noexcept {
+    std::atomic_ref(header_of(mapping_).beat_ns).store(now_ns, std::memory_order_relaxed);
+}
+
+uint64_t SharedSegment::last_beat_ns() const noexcept {
+    return std::atomic_ref(header_of(mapping_).beat_ns).load(std::memory_order_relaxed);
 }
 
 bool SharedSegment::first_to_tell() noexcept {

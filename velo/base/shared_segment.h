@@ -95,6 +95,9 @@ class SharedSegment {
     /// Owner only: what those who find it gone are to make of that. The first word other than kNone stays.
     void announce_ending(Ending ending) noexcept;
     [[nodiscard]] Ending announced_ending() const noexcept;
+    /// Owner only, now and then: it is in progress. Others read when it was last (CLOCK_MONOTONIC; 0: never).
+    void beat(uint64_t now_ns) noexcept;
+    [[nodiscard]] uint64_t last_beat_ns() const noexcept;
     /// True for the first of all processes that asks.
     bool first_to_tell() noexcept;
 
