@@ -375,16 +375,6 @@ uint64_t Engine<D>::now_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-/// Now and then only: it costs as much as all the rest of an idle call.
-template <class D>
-void Engine<D>::look_at_clock() {
-    const uint64_t before = now_;
-    now_ = now_ns();
-    const uint32_t polls = polls_ - clock_poll_;
-    clock_poll_ = polls_;
-    next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
-}
-
 template <class D>
 void Engine<D>::log(int level, const std::string& line) const {
     if (options_.host.log != nullptr) options_.host.log(options_.host.context, level, line.c_str());
@@ -536,18 +526,6 @@ uint32_t Engine<D>::drive_pending() {
     return sent;
 }
 
-/// Once: the host ends the job with its first lost message.
-template <class D>
-void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
-    if (std::exchange(told_of_no_ring_, true)) return;
-    log(0,
-        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
-            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
-            std::to_string(peer.rank) +
-            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
-            "low, or lower btl_velo_ring_bytes.");
-}
-
 /// A queued message has left, or never will.
 template <class D>
 void Engine<D>::completed(velo_send_t& send, Status status) {
@@ -576,48 +554,6 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             break;
         }
     }
-}
-
-/// Looks for peers that have ended, without a word from them.
-template <class D>
-void Engine<D>::look_around(uint64_t now) {
-    next_look_ns_ = now + kLookAroundNs;
-    on_node_.beat(now);
-    if (watch_period_ns_ != 0) look_at_waits(now);
-    std::vector<shm::PeerIndex> died;
-    on_node_.look_around(died);
-    for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
-    if (!ended_.empty()) sweep_ended();
-    looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
-    if (looks_unanswered_ == kLooksUntilTold) {
-        log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
-                   std::to_string(on_node_.unanswered()) +
-                   " processes wait to be attached, and their messages with them: memory or open files are "
-                   "short. "
-                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
-                   "btl_velo_ring_bytes.");
-    }
-    for (size_t index = 0; index < by_device_.size(); ++index) {
-        velo_peer* peer = by_device_[index];
-        if (peer != nullptr && !peer->dead && !device_->alive(peer->index)) peer_died(*peer);
-    }
-}
-
-/// What waits for a peer that has ended ends with it. Messages to it fail when they are tried again.
-template <class D>
-void Engine<D>::peer_died(velo_peer& peer) {
-    peer.dead = true;
-    tell_of_end(peer);
-    if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
-    std::vector<uint32_t> cookies;
-    slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
-        const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||
-                                waiting.wait == Wait::kAtomic;
-        // The device ends what was posted there by itself.
-        if (waiting.state->peer == &peer && by_message) cookies.push_back(cookie);
-    });
-    for (const uint32_t cookie : cookies) wait_ended(cookie, Status::kPeerDead, 0);
-    peer_of_joints_died(peer);
 }
 
 template <class D>
