@@ -84,6 +84,12 @@ class ChunkScheduler {
         return transfer.outstanding == 0 && transfer.all_issued();
     }
 
+    /// Shows every transfer of which something has not been issued.
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        for (const Transfer* at = waiting_.front(); at != nullptr; at = at->next) visit(*at);
+    }
+
     [[nodiscard]] uint32_t outstanding() const { return outstanding_; }
     [[nodiscard]] bool idle() const { return outstanding_ == 0 && waiting_.empty(); }
 

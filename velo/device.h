@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 
+#include "velo/base/shared_segment.h"
 #include "velo/base/status.h"
 #include "velo/packet.h"
 
@@ -119,6 +120,16 @@ struct DevicePeer {
     uint32_t mailbox_slots = 0;
 };
 
+/// A mailbox and what is under way to it, for reports.
+struct DeviceReport {
+    uint64_t mailbox_written = 0;  ///< positions
+    uint64_t mailbox_read = 0;
+    uint32_t mailbox_slots = 0;
+    uint32_t held_packets = 0;  ///< accepted by send(), and not written yet
+    uint32_t operations = 0;    ///< accepted by post(), and not ended
+    uint64_t beat_ns = 0;       ///< when its owner was last in progress(); 0: not known
+};
+
 /// Facts about an open device.
 struct DeviceLimits {
     uint32_t ports = 1;
@@ -164,6 +175,16 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// False once the peer process is known to have ended.
     { view.alive(peer) } -> std::same_as<bool>;
 
+    /// Says how this process is going to end; to be called at most shortly before it does. Closing the
+    /// device says kClosed.
+    { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
+
+    /// What a peer has said of its end; kNone for one that is not alive: it died.
+    { view.announced_ending(peer) } -> std::same_as<base::Ending>;
+
+    /// True for the first process that asks about a peer, so that one tells for all that it has died.
+    { device.first_to_tell(peer) } -> std::same_as<bool>;
+
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.
     /// kAgain: no room (kGuarded) or not connected through yet, fill was not called; kPeerDead.
@@ -193,6 +214,9 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// Does what the hardware would do by itself. Returns how many things happened.
     { device.progress(now_ns) } -> std::same_as<uint32_t>;
+
+    /// A peer's mailbox as far as it can be seen from here, and this process's own for kNoAddr.
+    { view.report(peer) } -> std::same_as<DeviceReport>;
 
     { view.limits() } -> std::same_as<DeviceLimits>;
     { view.counters() } -> std::same_as<DeviceCounters>;

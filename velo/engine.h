@@ -23,6 +23,7 @@
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
 #include "velo/slot_table.h"
+#include "velo/stall_report.h"
 #include "velo/velo.h"
 #include "velo/velo_path.h"
 #include "velo/wire.h"
@@ -64,6 +65,10 @@ class Engine {
     Status register_memory(void* base, size_t bytes, uint32_t access, velo_handle_t& handle);
     void deregister(const velo_handle_t& handle);
     void post(velo_peer& peer, velo_rma_t& op);
+
+    /// Tells peers how this process is going to end.
+    void announce_ending(base::Ending ending);
+    [[nodiscard]] bool first_to_tell(const velo_peer& peer);
 
     int progress();
     [[nodiscard]] bool busy() const {
@@ -166,6 +171,11 @@ class Engine {
     static constexpr uint32_t kClockPolls = 16;
     /// What runs short for a moment is nobody's worry; this is about a second.
     static constexpr uint32_t kLooksUntilTold = 100;
+    /// How often at least it is looked whether what waits moves, where reports are wanted.
+    static constexpr uint64_t kWatchPeriodNsMax = 1'000'000'000;
+    /// Polls that are further apart than this, as those of a rank that shares its core, are few enough for a
+    /// look at the clock each, and too few to notice anything in time otherwise.
+    static constexpr uint64_t kSlowPollNs = 100'000;
 
     struct Handler;
 
@@ -200,10 +210,22 @@ class Engine {
     [[nodiscard]] bool quiet(const velo_peer& peer);
     void sweep_ended();
     void recycle(velo_peer& peer);
+    void tell_of_end(velo_peer& peer);
+    // Reports (engine_report.h).
+    void start_watching();
+    template <class Visit>
+    void for_each_wait(Visit&& visit);
+    void look_at_waits(uint64_t now);
+    void watch_for_stalls(uint64_t now);
+    void report(bool asked_for);
+    PeerReport report_of(velo_peer& peer);
+    void report_transfers(const velo_peer& peer, PeerReport& out);
+
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
     void log(int level, const std::string& line) const;
     [[nodiscard]] static uint64_t now_ns();
+    void look_at_clock();
 
     // Transfers and atomics (engine_rma.h).
     void send_control(velo_peer& peer, const EngineHeader& header);
@@ -269,10 +291,15 @@ class Engine {
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
     uint32_t looks_unanswered_ = 0;  ///< in a row
+    uint32_t clock_poll_ = 0;        ///< when the clock was looked at
+    uint32_t next_clock_poll_ = 0;   ///< and will be
     uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     bool told_of_no_ring_ = false;
+    StallWatch stall_watch_;
+    uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports
+    uint64_t next_watch_ns_ = 0;
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -326,6 +353,7 @@ Engine<D>::Engine(const EngineOptions& options)
       probe_(base::random_token()),
       host_(base::host_identity()),
       scheduler_(static_cast<uint32_t>(options.params.outstanding)),
+      stall_watch_(static_cast<uint64_t>(options.params.stall_report) * 1'000'000'000),
       slots_(kSlots) {
     for (uint32_t slot = shm::kJointSlots; slot-- > 0;) free_joints_.push_back(static_cast<uint8_t>(slot));
     if (options.device_used) {
@@ -337,6 +365,7 @@ Engine<D>::Engine(const EngineOptions& options)
         }
         velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
     }
+    start_watching();
 }
 
 template <class D>
@@ -372,52 +401,12 @@ EngineAddress Engine<D>::address() const {
     return address;
 }
 
-/// Looks for peers that have ended, without a word from them.
-template <class D>
-void Engine<D>::look_around(uint64_t now) {
-    next_look_ns_ = now + kLookAroundNs;
-    std::vector<shm::PeerIndex> died;
-    on_node_.look_around(died);
-    for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
-    if (!ended_.empty()) sweep_ended();
-    looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
-    if (looks_unanswered_ == kLooksUntilTold) {
-        log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
-                   std::to_string(on_node_.unanswered()) +
-                   " processes wait to be attached, and their messages with them: memory or open files are "
-                   "short. "
-                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
-                   "btl_velo_ring_bytes.");
-    }
-    for (size_t index = 0; index < by_device_.size(); ++index) {
-        velo_peer* peer = by_device_[index];
-        if (peer != nullptr && !peer->dead && !device_->alive(peer->index)) peer_died(*peer);
-    }
-}
-
-/// What waits for a peer that has ended ends with it. Messages to it fail when they are tried again.
-template <class D>
-void Engine<D>::peer_died(velo_peer& peer) {
-    peer.dead = true;
-    if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
-    std::vector<uint32_t> cookies;
-    slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
-        const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||
-                                waiting.wait == Wait::kAtomic;
-        // The device ends what was posted there by itself.
-        if (waiting.state->peer == &peer && by_message) cookies.push_back(cookie);
-    });
-    for (const uint32_t cookie : cookies) wait_ended(cookie, Status::kPeerDead, 0);
-    peer_of_joints_died(peer);
-}
-
 template <class D>
 int Engine<D>::progress() {
     if (!lock_.try_lock()) return 0;
     const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
-    // The clock is read now and then only: it costs as much as all the rest of an idle call.
-    if (++polls_ % kClockPolls == 0) now_ = now_ns();
+    if (++polls_ >= next_clock_poll_) look_at_clock();
     if (device_) {
         events += device_->progress(now_);
         events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
@@ -436,7 +425,9 @@ int Engine<D>::progress() {
 
 }  // namespace velo
 
+#include "velo/engine_endings.h"
 #include "velo/engine_joint.h"
 #include "velo/engine_messages.h"
 #include "velo/engine_peers.h"
+#include "velo/engine_report.h"
 #include "velo/engine_rma.h"

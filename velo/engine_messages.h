@@ -114,6 +114,8 @@ uint32_t Engine<D>::drive_pending() {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
             if (status == Status::kNoResource) tell_of_no_ring(peer);
+            if (status == Status::kPeerDead) [[unlikely]]
+                tell_of_end(peer);
             peer.pending.pop_front();
             --pending_;
             ++sent;
@@ -127,18 +129,6 @@ uint32_t Engine<D>::drive_pending() {
         }
     }
     return sent;
-}
-
-/// Once: the host ends the job with its first lost message.
-template <class D>
-void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
-    if (std::exchange(told_of_no_ring_, true)) return;
-    log(0,
-        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
-            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
-            std::to_string(peer.rank) +
-            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
-            "low, or lower btl_velo_ring_bytes.");
 }
 
 /// A queued message has left, or never will.

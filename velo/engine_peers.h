@@ -82,6 +82,8 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     if (!found.connected) {
         found.connected = true;
         found.name = address.name;
+        found.job = address.job;
+        found.pid = address.on_node.segment.pid;
         if (on_node) {
             uint64_t seen = 0;
             found.direct = options_.single_copy &&
@@ -122,6 +124,18 @@ velo_peer& Engine<D>::peer_of(velo_path_t path, uint32_t index) {
         table[index]->index = index;
     }
     return *table[index];
+}
+
+/// Once: the host ends the job with its first lost message.
+template <class D>
+void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
+    if (std::exchange(told_of_no_ring_, true)) return;
+    log(0,
+        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
+            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
+            std::to_string(peer.rank) +
+            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
+            "low, or lower btl_velo_ring_bytes.");
 }
 
 /// The host will not use this peer again, unless it connects again. False: something of it is still pending,
@@ -172,7 +186,7 @@ void Engine<D>::sweep_ended() {
 template <class D>
 void Engine<D>::recycle(velo_peer& peer) {
     // In place: callers further up may still look at its queues, which are empty.
-    peer.gone = peer.dead = peer.direct = false;
+    peer.gone = peer.dead = peer.direct = peer.end_told = false;
     peer.helps = true;
     peer.name = 0;
     peer.rank = 0;

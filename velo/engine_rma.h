@@ -222,6 +222,8 @@ void Engine<D>::chunk_done(RmaState& state, Status status) {
 template <class D>
 void Engine<D>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) ++counters_.rma_failed;
+    if (status == Status::kPeerDead) [[unlikely]]
+        tell_of_end(*reinterpret_cast<RmaState*>(op.engine)->peer);
     ++upcall_depth_;
     {
         // Whoever waits in the upcall for another transfer finds it driven.

@@ -28,6 +28,9 @@ struct velo_peer {
     bool helps = true;        ///< it took its part when a block was last moved jointly with it
     uint32_t joints = 0;      ///< blocks that are moved here jointly with it
     uint32_t heard = 0;       ///< the poll at which data of such a block came last
+    bool end_told = false;    ///< and the host knows
+    int32_t pid = 0;
+    uint64_t job = 0;
     void* context = nullptr;  ///< the host's
     velo::base::IntrusiveQueue<velo_send_t> pending;
     /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to

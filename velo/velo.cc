@@ -8,6 +8,7 @@
 
 #include "sim_device/shim/shim_device.h"
 #include "velo/atomics.h"
+#include "velo/base/dump_signal.h"
 #include "velo/engine.h"
 #include "velo/options.h"
 
@@ -77,6 +78,8 @@ void velo_close(velo_engine_t* engine) noexcept {
     } catch (const std::exception&) {
         // Out of memory while leaving: there is nobody left to tell.
     }
+    engine->announce_ending(velo::base::Ending::kClosed);
+    if (engine->options().params.dump_signal != 0) velo::base::release_dump_signal();
     delete engine;
 }
 
@@ -171,6 +174,14 @@ void velo_rma_here(velo_rma_t* rma) noexcept {
 
 int velo_progress(velo_engine_t* engine) noexcept {
     return engine->progress();
+}
+
+bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) noexcept {
+    return engine->first_to_tell(*peer);
+}
+
+void velo_follow(velo_engine_t* engine) noexcept {
+    engine->announce_ending(velo::base::Ending::kFollowed);
 }
 
 bool velo_busy(const velo_engine_t* engine) noexcept {

@@ -131,6 +131,18 @@ typedef struct velo_rma {
     uint64_t engine[16];
 } velo_rma_t;
 
+/* A peer that has ended and did not close its engine before. */
+typedef struct {
+    velo_peer_t* peer;
+    uint64_t name;
+    uint64_t job;
+    uint32_t rank;
+    int32_t pid;
+    velo_path_t path;
+    /* It said that it ends because another process did. */
+    bool followed;
+} velo_end_t;
+
 /* What the engine asks of its host. */
 typedef struct {
     void* context;
@@ -143,6 +155,8 @@ typedef struct {
     /* A message that velo_send queued has left. */
     void (*sent)(void* context, velo_send_t* send, int status);
     void (*rma_done)(void* context, velo_rma_t* rma, int status);
+    /* Once for each connected peer that has ended, before what waits for it ends. May be NULL. */
+    void (*peer_ended)(void* context, const velo_end_t* end);
     /* One line for the user; level 0: must be seen, 1: information. */
     void (*log)(void* context, int level, const char* line);
 } velo_host_t;
@@ -203,6 +217,12 @@ void velo_rma_here(velo_rma_t* rma) VELO_NOEXCEPT;
 
 /* Moves everything on that can move. Returns how many things happened. */
 int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* True for the first process of all that asks about a peer: it tells the user for the others. */
+bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
+
+/* Tells peers that this process is about to end because another one did. */
+void velo_follow(velo_engine_t* engine) VELO_NOEXCEPT;
 
 /* True while a message or a transfer waits for something. */
 bool velo_busy(const velo_engine_t* engine) VELO_NOEXCEPT;

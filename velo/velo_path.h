@@ -83,6 +83,14 @@ class VeloPath {
 
     [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
+    /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
+    [[nodiscard]] uint32_t owed(DeviceAddr peer) const {
+        return peer < peers_.size() ? peers_[peer].owed : 0;
+    }
+    [[nodiscard]] uint32_t partial_bytes(DeviceAddr peer) const {
+        return peer < peers_.size() ? peers_[peer].in.bytes : 0;
+    }
+    [[nodiscard]] const flowctl::Plan& plan() const { return plan_; }
     [[nodiscard]] bool owes() const { return !owing_.empty(); }
 
   private:

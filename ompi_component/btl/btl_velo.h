@@ -25,6 +25,7 @@ BEGIN_C_DECLS
 typedef struct mca_btl_velo_module_t {
     mca_btl_base_module_t super;
     velo_path_t path; /* of the peers whose messages it carries */
+    mca_btl_base_module_error_cb_fn_t error_cb; /* ob1's; ends this process */
 } mca_btl_velo_module_t;
 
 typedef struct mca_btl_velo_component_t {
@@ -108,7 +109,12 @@ void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
 void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
 
+/* btl_velo_endings.c */
+void mca_btl_velo_peer_ended(void *context, const velo_end_t *end);
+
 /* btl_velo_ob1.c */
+/* True unless it is certain that no communicator of this process has that one in it. */
+bool mca_btl_velo_has_communicator_with(uint64_t name);
 size_t mca_btl_velo_receivable(const void *local_address, size_t size, const void *cbcontext,
                                const void *cbdata);
 

@@ -192,6 +192,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                               .receive = mca_btl_velo_receive,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,
+                              .peer_ended = mca_btl_velo_peer_ended,
                               .log = log_line};
     velo_identity_t identity;
     mca_btl_base_module_t **modules;

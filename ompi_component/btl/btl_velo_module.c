@@ -402,8 +402,7 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t cbfunc)
 {
-    (void) btl;
-    (void) cbfunc;
+    ((mca_btl_velo_module_t *) btl)->error_cb = cbfunc;
     return OPAL_SUCCESS;
 }
 

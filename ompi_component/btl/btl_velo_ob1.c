@@ -1,5 +1,7 @@
 /*
- * A guard against a fault of the host: when a message is longer than the receive that it matched, ob1 fetches all
+ * What velo has to know of the parts of Open MPI above it.
+ *
+ * First a guard against a fault of the host: when a message is longer than the receive that it matched, ob1 fetches all
  * of it all the same, past the end of the user's buffer (4.1 and 5.0). It reports MPI_ERR_TRUNCATE by itself
  * afterwards, so to fetch only what fits is enough.
  *
@@ -11,7 +13,10 @@
 
 #include "btl_velo.h"
 
+#include "ompi/communicator/communicator.h"
+#include "ompi/group/group.h"
 #include "ompi/mca/pml/base/pml_base_request.h"
+#include "ompi/proc/proc.h"
 
 /* mca_pml_ob1_rdma_frag_t of Open MPI 4.1, ompi/mca/pml/ob1/pml_ob1_rdmafrag.h */
 struct ob1_fragment {
@@ -43,4 +48,47 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
     fits = fragment->request->req_convertor.local_size;
     fits = fits > fragment->offset ? fits - (size_t) fragment->offset : 0;
     return size < fits ? size : fits;
+}
+
+/* libmpi's own; a BTL is not linked with libmpi, and does without where libmpi is not visible to it. */
+#pragma weak ompi_mpi_communicators
+
+static bool group_has(const ompi_group_t *group, uint64_t name)
+{
+    if (NULL == group || 0 == group->grp_proc_count) {
+        return false;
+    }
+    if (!OMPI_GROUP_IS_DENSE(group)) {
+        return true; /* it refers to another group; not worth looking into */
+    }
+    for (int i = 0; i < group->grp_proc_count; ++i) {
+        ompi_proc_t *proc = group->grp_proc_pointers[i];
+        opal_process_name_t here;
+
+        if (NULL == proc) {
+            continue;
+        }
+        here = ompi_proc_is_sentinel(proc) ? ompi_proc_sentinel_to_name((uintptr_t) proc)
+                                           : proc->super.proc_name;
+        if (name == ((uint64_t) here.jobid << 32 | here.vpid)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* After MPI_Comm_disconnect Open MPI 4.1 keeps what it knows of the processes that were met, so this is the only way
+ * to find out whether anybody can still miss one of them. */
+bool mca_btl_velo_has_communicator_with(uint64_t name)
+{
+    if (NULL == &ompi_mpi_communicators) {
+        return true;
+    }
+    for (int i = 0; i < opal_pointer_array_get_size(&ompi_mpi_communicators); ++i) {
+        const ompi_communicator_t *comm = opal_pointer_array_get_item(&ompi_mpi_communicators, i);
+        if (NULL != comm && (group_has(comm->c_local_group, name) || group_has(comm->c_remote_group, name))) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -243,6 +243,14 @@ void RmaUnit::peer_died(DeviceAddr peer) {
     }
 }
 
+uint32_t RmaUnit::operations(DeviceAddr peer) const {
+    return static_cast<uint32_t>(
+        std::count_if(operations_.begin(), operations_.end(), [peer](const Operation& operation) {
+            return operation.stage != Stage::kFree && operation.stage != Stage::kDone &&
+                   operation.what.peer == peer;
+        }));
+}
+
 void RmaUnit::end(Operation& operation, Status status, uint64_t value) {
     if (operation.stage == Stage::kAwaitingAnswer) --awaiting_;
     ++(status == Status::kOk ? counters_.rma_completed : counters_.rma_failed);

@@ -38,6 +38,9 @@ class RmaUnit {
     /// Ends what waits for an answer of `peer`; what is still queued ends when its turn comes.
     void peer_died(DeviceAddr peer);
 
+    /// Operations on a peer that have not ended; O(all).
+    [[nodiscard]] uint32_t operations(DeviceAddr peer) const;
+
     [[nodiscard]] AnswerRing& answer_ring() { return answers_; }
     [[nodiscard]] NotificationRing& notification_ring() { return notifications_; }
     /// Fills in the rma_ and atu_ counters.

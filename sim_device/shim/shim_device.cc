@@ -60,9 +60,17 @@ ShimDevice::~ShimDevice() {
     // In a child of fork() the segments are not mapped.
     if (getpid() != owner_pid_) return;
     release_delayed(UINT64_MAX);
+    announce_ending(base::Ending::kClosed);
     Life open = Life::kOpen;
     own_.header().life.compare_exchange_strong(open, Life::kClosed, std::memory_order_release,
                                                std::memory_order_relaxed);
+}
+
+base::Ending ShimDevice::announced_ending(DeviceAddr peer) const {
+    const Peer& of = checked(peer);
+    // An injected death is one without a word.
+    const bool injected = of.view.header().life.load(std::memory_order_acquire) == Life::kDead;
+    return injected ? base::Ending::kNone : of.segment.announced_ending();
 }
 
 /// The shown packet is of another source than the one before. Returns the next packet of a known source.
@@ -116,6 +124,7 @@ uint32_t ShimDevice::progress(uint64_t now_ns) {
 }
 
 void ShimDevice::check_life() {
+    segment_.beat(now_ns_);
     std::vector<DeviceAddr> died;
     peers_.check_life(died);
     for (const DeviceAddr peer : died) {
@@ -197,6 +206,23 @@ bool ShimDevice::stalled() {
         }
     }
     return now_ns_ < stalled_until_ns_;
+}
+
+DeviceReport ShimDevice::report(DeviceAddr addr) const {
+    if (addr == kNoAddr) {
+        return {.mailbox_written = mailbox_.claimed(),
+                .mailbox_read = mailbox_.position(),
+                .mailbox_slots = peers_.identity().mailbox_slots,
+                .beat_ns = segment_.last_beat_ns()};
+    }
+    const Peer& peer = checked(addr);
+    const MailboxControl& mailbox = *peer.view.mailbox_control();
+    return {.mailbox_written = mailbox.written.load(std::memory_order_relaxed),
+            .mailbox_read = mailbox.read.load(std::memory_order_relaxed),
+            .mailbox_slots = peer.facts.mailbox_slots,
+            .held_packets = delayed_.waiting(addr),
+            .operations = rma_.operations(addr),
+            .beat_ns = peer.segment.last_beat_ns()};
 }
 
 DeviceLimits ShimDevice::limits() const {

@@ -52,6 +52,10 @@ class ShimDevice {
     /// As of the last look, which progress() takes every kLifeCheckNs.
     [[nodiscard]] bool alive(DeviceAddr peer) const { return !checked(peer).dead && !dead(); }
 
+    void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
+    [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
+    bool first_to_tell(DeviceAddr peer) { return checked(peer).segment.first_to_tell(); }
+
     /// Besides what the contract says: kUnsupported when the peer has no mailbox, kBadParam when `packets` is
     /// none or more than its mailbox holds.
     template <class Fill>
@@ -106,6 +110,7 @@ class ShimDevice {
     bool poll_notification(Notification& notification) { return rma_.poll_notification(notification); }
     uint32_t progress(uint64_t now_ns);
 
+    [[nodiscard]] DeviceReport report(DeviceAddr peer) const;
     [[nodiscard]] DeviceLimits limits() const;
     [[nodiscard]] DeviceCounters counters() const;
     [[nodiscard]] ShimCounters shim_counters() const;

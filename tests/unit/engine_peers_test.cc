@@ -135,6 +135,7 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
                                       }
                                       EXPECT_TRUE(host.second_done);
                                   },
+                              .peer_ended = nullptr,
                               .log = [](void*, int, const char*) {}};
     const velo_params_t params = params_for(0);
     char error[512] = "";

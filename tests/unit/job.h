@@ -49,6 +49,8 @@ class Rank {
             .receive = &Rank::receive,
             .sent = &Rank::sent,
             .rma_done = &Rank::rma_done,
+            .peer_ended = [](void* self,
+                             const velo_end_t* end) { static_cast<Rank*>(self)->ended.push_back(*end); },
             .log = [](void* self, int,
                       const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); }};
         char error[512] = "";
@@ -74,6 +76,7 @@ class Rank {
     std::vector<Received> inbox;
     std::vector<std::pair<velo_send_t*, int>> sent_list;
     std::vector<std::pair<velo_rma_t*, int>> done;
+    std::vector<velo_end_t> ended;
     std::vector<std::string> log;
     std::function<void(const Received&)> on_receive;
 

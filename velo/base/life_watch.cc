@@ -18,26 +18,28 @@
 #endif
 
 namespace velo::base {
-namespace {
 
-/// False for a process that is gone or a zombie.
-bool alive_by_proc(pid_t pid) {
+ProcessState process_state(pid_t pid) {
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno != ENOENT && errno != ESRCH;
+    if (fd < 0) return errno == ENOENT || errno == ESRCH ? ProcessState::kEnded : ProcessState::kRuns;
     char text[512];
     const ssize_t length = read(fd, text, sizeof text - 1);
     close(fd);
-    if (length <= 0) return false;
+    if (length <= 0) return ProcessState::kEnded;
     text[length] = '\0';
     // "pid (name) state": the name may hold anything, so the state is what follows the last parenthesis.
     const char* name_end = std::strrchr(text, ')');
-    if (name_end == nullptr || name_end[1] == '\0') return true;
-    return name_end[2] != 'Z' && name_end[2] != 'X';
+    if (name_end == nullptr || name_end[1] == '\0') return ProcessState::kRuns;
+    switch (name_end[2]) {
+        case 'Z':
+        case 'X': return ProcessState::kEnded;
+        case 'T':
+        case 't': return ProcessState::kStopped;
+        default: return ProcessState::kRuns;
+    }
 }
-
-}  // namespace
 
 LifeWatch::LifeWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_ < 0) {
@@ -69,7 +71,7 @@ Status LifeWatch::add(pid_t pid, uint32_t id) {
         }
     }
     if (pidfd < 0) {
-        if (!alive_by_proc(pid)) return Status::kUnsupported;
+        if (process_state(pid) == ProcessState::kEnded) return Status::kUnsupported;
         ++by_proc_;
     }
     if (id >= watched_.size()) watched_.resize(id + 1);
@@ -99,7 +101,7 @@ void LifeWatch::poll(std::vector<uint32_t>& ended) {
     for (size_t tried = 0; by_proc_ != 0 && tried < watched_.size(); ++tried) {
         const auto id = static_cast<uint32_t>(next_by_proc_++ % watched_.size());
         if (watched_[id].pidfd >= 0 || watched_[id].ended) continue;
-        if (!alive_by_proc(watched_[id].pid)) {
+        if (process_state(watched_[id].pid) == ProcessState::kEnded) {
             end(id);
             --by_proc_;
         }

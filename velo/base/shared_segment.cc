@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -22,7 +23,14 @@ constexpr size_t kPage = 4096;
 struct SegmentHeader {
     uint64_t magic;
     uint64_t token;
+    uint32_t ending;
+    uint32_t told;
+    uint64_t beat_ns;
 };
+
+SegmentHeader& header_of(const Mapping& mapping) {
+    return *reinterpret_cast<SegmentHeader*>(mapping.data());
+}
 
 /// posix_fallocate, after a look at what would not be refused but punished: beyond the limit of a file's size
 /// (ulimit -f) the kernel sends SIGXFSZ, which ends the process; and asked for more memory than there is, it
@@ -171,7 +179,8 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
                         .pid_namespace = pid_namespace_inode(),
                         .pid = getpid(),
                         .fd = segment.fd_};
-    const SegmentHeader header = {kMagic, segment.address_.token};
+    const SegmentHeader header = {
+        .magic = kMagic, .token = segment.address_.token, .ending = 0, .told = 0, .beat_ns = 0};
     std::memcpy(segment.mapping_.data(), &header, sizeof header);
     return segment;
 }
@@ -196,6 +205,31 @@ Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, 
     segment.address_ = address;
     out = std::move(segment);
     return Status::kOk;
+}
+
+void SharedSegment::announce_ending(Ending ending) noexcept {
+    auto none = static_cast<uint32_t>(Ending::kNone);
+    // Pairs with announced_ending() in those that find the process gone.
+    std::atomic_ref(header_of(mapping_).ending)
+        .compare_exchange_strong(none, static_cast<uint32_t>(ending), std::memory_order_release,
+                                 std::memory_order_relaxed);
+}
+
+Ending SharedSegment::announced_ending() const noexcept {
+    const uint32_t word = std::atomic_ref(header_of(mapping_).ending).load(std::memory_order_acquire);
+    return word <= static_cast<uint32_t>(Ending::kFollowed) ? static_cast<Ending>(word) : Ending::kNone;
+}
+
+void SharedSegment::beat(uint64_t now_ns) noexcept {
+    std::atomic_ref(header_of(mapping_).beat_ns).store(now_ns, std::memory_order_relaxed);
+}
+
+uint64_t SharedSegment::last_beat_ns() const noexcept {
+    return std::atomic_ref(header_of(mapping_).beat_ns).load(std::memory_order_relaxed);
+}
+
+bool SharedSegment::first_to_tell() noexcept {
+    return std::atomic_ref(header_of(mapping_).told).exchange(1, std::memory_order_relaxed) == 0;
 }
 
 Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {

@@ -23,6 +23,13 @@ class SetupError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// What the owner of a segment said of its end, before it ended. Whoever is gone without a word has died.
+enum class Ending : uint32_t {
+    kNone = 0,
+    kClosed,    ///< it has no more to say
+    kFollowed,  ///< another process died, and it could not go on
+};
+
 /// Where a segment is found. Flat, so that it can be published as bytes.
 struct SegmentAddress {
     uint64_t token = 0;  ///< random; equal to the one in the segment's header
@@ -84,6 +91,15 @@ class SharedSegment {
     /// Maps a range anywhere in the segment. kBadParam: it is not wholly inside the file; kUnsupported: the
     /// segment's creator has ended.
     Status map(uint64_t offset, size_t bytes, Mapping& out) const noexcept;
+
+    /// Owner only: what those who find it gone are to make of that. The first word other than kNone stays.
+    void announce_ending(Ending ending) noexcept;
+    [[nodiscard]] Ending announced_ending() const noexcept;
+    /// Owner only, now and then: it is in progress. Others read when it was last (CLOCK_MONOTONIC; 0: never).
+    void beat(uint64_t now_ns) noexcept;
+    [[nodiscard]] uint64_t last_beat_ns() const noexcept;
+    /// True for the first of all processes that asks.
+    bool first_to_tell() noexcept;
 
     [[nodiscard]] const SegmentAddress& address() const { return address_; }
     [[nodiscard]] std::span<std::byte> bytes() const { return {mapping_.data(), mapping_.bytes()}; }

@@ -139,6 +139,27 @@ class OnNode {
     /// False once the peer's process is known to have ended.
     [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
 
+    /// What peers that find this process gone are to make of it; see base::SharedSegment.
+    void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
+    [[nodiscard]] base::Ending announced_ending(PeerIndex peer) const {
+        return peers_[peer]->segment.announced_ending();
+    }
+    /// For reports: that this process is in progress; how full the ring to a peer is (false: there is none
+    /// yet); when it was in progress; whether something of it lies unread here.
+    void beat(uint64_t now_ns) { segment_.beat(now_ns); }
+    [[nodiscard]] bool fill(PeerIndex peer, RingFill& fill) const {
+        if (!peers_[peer]->out) return false;
+        fill = peers_[peer]->out.fill();
+        return true;
+    }
+    [[nodiscard]] uint64_t last_beat_ns(PeerIndex peer) const { return peers_[peer]->segment.last_beat_ns(); }
+    [[nodiscard]] bool unread(PeerIndex peer) {
+        Message message;
+        return peers_[peer]->in && peers_[peer]->in.peek(message) == RingConsumer::Peek::kMessage;
+    }
+    [[nodiscard]] const RingGeometry& geometry() const { return config_.geometry; }
+    bool first_to_tell(PeerIndex peer) { return peers_[peer]->segment.first_to_tell(); }
+
     /// Contacts that wait for another try; not 0 for long only if something runs short here.
     [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
 

@@ -168,6 +168,12 @@ class RingView {
     RingGeometry geometry;
 };
 
+/// How full a ring is, for reports.
+struct RingFill {
+    uint64_t lines_written = 0, lines_read = 0;
+    uint64_t body_written = 0, body_read = 0;
+};
+
 /// Producer's end. Thread: the engine's.
 class RingProducer {
   public:
@@ -260,6 +266,10 @@ class RingProducer {
     [[nodiscard]] uint32_t message_bytes_max() const { return ring_.geometry.message_bytes_max(); }
     [[nodiscard]] uint64_t messages() const { return messages_; }
     explicit operator bool() const { return ring_.control != nullptr; }
+    [[nodiscard]] RingFill fill() const {
+        return {position_, ring_.control->consumed.lines.load(std::memory_order_relaxed), body_position_,
+                ring_.control->consumed.body_bytes.load(std::memory_order_relaxed)};
+    }
 
   private:
     /// Shows a message of so many lines. The line behind it is clear.

@@ -1,0 +1,71 @@
+/*
+ * What becomes of this process when another one has died: the user is told, and ob1 ends the job.
+ */
+#include "btl_velo.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "opal/util/output.h"
+#include "opal/util/proc.h"
+
+static void tell(const velo_end_t *end, bool other_job)
+{
+    const char *host = opal_process_info.nodename;
+    const uint32_t self = opal_proc_local_get()->proc_name.vpid;
+    char job[64] = "";
+
+    if (other_job) {
+        snprintf(job, sizeof job, " of job %" PRIu32, (uint32_t) end->job);
+    }
+    opal_output(0,
+                "velo: rank %" PRIu32 "%s (pid %d on %s) has ended; the other ranks can not go on without it\n"
+                "\n"
+                "It ended without MPI_Finalize: by a signal, a crash, MPI_Abort or exit, or because the\n"
+                "system ran out of memory. Operations with it fail, and this job is ended.\n"
+                "\n"
+                "  Local host: %s\n"
+                "  Told by:    rank %" PRIu32 " (pid %d)\n"
+                "  Peer:       rank %" PRIu32 "%s\n"
+                "  pid:        %d\n"
+                "  Path:       %s\n"
+                "\n"
+                "Look for what that rank said last, for mpirun's line on how it ended, and in the system's log\n"
+                "(dmesg) for 'Out of memory'. 'ulimit -c unlimited' makes a crash leave a core file.",
+                end->rank, job, (int) end->pid, host, host, self, (int) getpid(), end->rank, job, (int) end->pid,
+                VELO_PATH_ON_NODE == end->path ? "on-node ring" : "VELO packets");
+}
+
+/* ob1 of Open MPI 4.1 aborts in its callback, whichever the flags: a job can not lose a process and go on. */
+static void end_job(velo_path_t path)
+{
+    mca_btl_velo_module_t *modules[] = {&mca_btl_velo_component.on_node, &mca_btl_velo_component.device};
+    mca_btl_velo_module_t *module = modules[VELO_PATH_ON_NODE == path ? 0 : 1];
+
+    velo_follow(mca_btl_velo_component.engine);
+    if (NULL != module->error_cb) {
+        module->error_cb(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
+    }
+}
+
+void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
+{
+    const bool other_job = end->job != opal_proc_local_get()->proc_name.jobid;
+
+    (void) context;
+    if (mca_btl_velo_component.finalizing) {
+        return;
+    }
+    if (other_job && !mca_btl_velo_has_communicator_with(end->name)) {
+        return; /* it was disconnected: nobody here waits for it, and it may end as it likes */
+    }
+    /* Of those that only followed, another one has been told of or will be. */
+    if (other_job || (!end->followed && velo_first_to_tell(mca_btl_velo_component.engine, end->peer))) {
+        tell(end, other_job);
+    } else {
+        opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                            "velo: rank %" PRIu32 " (pid %d) has ended; another rank tells of it", end->rank,
+                            (int) end->pid);
+    }
+    end_job(end->path);
+}

@@ -1,0 +1,157 @@
+// What counts as a stall, and what the report of one says.
+#include "velo/stall_report.h"
+
+#include <unistd.h>
+
+#include "tests/unit/job.h"
+
+namespace velo {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+/// One look at one waiter.
+StallWatch::Outcome look(StallWatch& watch, uint64_t now_ns, uint64_t fingerprint) {
+    static const int key = 0;
+    watch.begin(now_ns);
+    watch.saw(&key, fingerprint);
+    return watch.end();
+}
+
+TEST(StallWatch, what_does_not_move_for_the_limit_is_reported_once) {
+    StallWatch watch(5 * kSecond);
+    EXPECT_FALSE(look(watch, 1 * kSecond, 7).stalled);
+    EXPECT_FALSE(look(watch, 5 * kSecond, 7).stalled);
+    EXPECT_TRUE(look(watch, 6 * kSecond, 7).stalled);
+    watch.reported();
+    EXPECT_FALSE(look(watch, 60 * kSecond, 7).stalled);
+    EXPECT_EQ(look(watch, 61 * kSecond, 7).resumed_ns, 0u);
+}
+
+TEST(StallWatch, what_moves_is_never_reported) {
+    StallWatch watch(5 * kSecond);
+    for (uint64_t second = 1; second < 60; ++second) {
+        EXPECT_FALSE(look(watch, second * kSecond, second).stalled);
+    }
+}
+
+TEST(StallWatch, a_stall_that_was_reported_and_moves_may_stall_again) {
+    StallWatch watch(5 * kSecond);
+    (void)look(watch, 1 * kSecond, 7);
+    EXPECT_TRUE(look(watch, 6 * kSecond, 7).stalled);
+    watch.reported();
+    EXPECT_EQ(look(watch, 8 * kSecond, 8).resumed_ns, 7 * kSecond);
+    EXPECT_FALSE(look(watch, 12 * kSecond, 8).stalled);
+    EXPECT_TRUE(look(watch, 13 * kSecond, 8).stalled);
+}
+
+TEST(StallWatch, what_is_not_pending_any_more_has_moved) {
+    StallWatch watch(5 * kSecond);
+    (void)look(watch, 1 * kSecond, 7);
+    (void)look(watch, 6 * kSecond, 7);
+    watch.reported();
+    watch.begin(7 * kSecond);
+    EXPECT_EQ(watch.end().resumed_ns, 6 * kSecond);
+    EXPECT_FALSE(look(watch, 20 * kSecond, 7).stalled);
+}
+
+TEST(StallWatch, without_a_limit_ages_are_kept_and_nothing_stalls) {
+    StallWatch watch(0);
+    const int key = 0;
+    for (const uint64_t now : {1 * kSecond, 100 * kSecond}) {
+        watch.begin(now);
+        watch.saw(&key, 7);
+        EXPECT_FALSE(watch.end().stalled);
+    }
+    EXPECT_EQ(watch.age_ns(&key), 99 * kSecond);
+}
+
+TEST(StallReport, nothing_pending_is_said_so) {
+    EXPECT_EQ(to_text({.rank = 3, .asked_for = true}),
+              "velo: rank 3 waits for, as asked:\n  nobody: nothing of it is pending in velo");
+}
+
+TEST(StallReport, a_sender_without_credits_is_said_so) {
+    StallReport report = {.rank = 0, .stall_ns = 5 * kSecond};
+    report.peers.push_back({.known = true,
+                            .rank = 1,
+                            .pid = getpid(),
+                            .path = VELO_PATH_DEVICE,
+                            .age_ns = 5 * kSecond,
+                            .seen_ns = 4 * kSecond,
+                            .queued = 2,
+                            .queued_bytes = 3000,
+                            .first_bytes = 2000,
+                            .first_done = 1008,
+                            .credited = true,
+                            .quota = 54,
+                            .credits_needed = 18,
+                            .mailbox_written = 158,
+                            .mailbox_read = 100,
+                            .mailbox_slots = 58});
+    EXPECT_EQ(
+        to_text(report),
+        "velo: rank 0 has made no progress for 5.0 s and waits for:\n"
+        "  rank 1 (pid " +
+            std::to_string(getpid()) +
+            ", VELO packets, was last in MPI 4.0 s ago), for 5.0 s:\n"
+            "    2 messages queued, 3000 bytes; the first one (Open MPI's, tag 0) has sent 1008 of 2000 "
+            "bytes\n"
+            "      credits at it: 0 of 54, and the rest of the first message needs 18: waits for credits\n"
+            "      its mailbox: 58 of 58 slots not read (positions: 158 written, 100 read)");
+}
+
+TEST(StallReport, what_was_not_consumed_is_listed) {
+    StallReport report = {.rank = 2, .asked_for = true};
+    report.mailbox_written = 9;
+    report.mailbox_read = 4;
+    report.mailbox_slots = 58;
+    report.peers.push_back({.path = VELO_PATH_ON_NODE, .unread = true});
+    const std::string text = to_text(report);
+    EXPECT_NE(text.find("rank 2 has not consumed:"), std::string::npos) << text;
+    EXPECT_NE(text.find("its mailbox: 5 of 58 slots"), std::string::npos) << text;
+    EXPECT_NE(text.find("messages in its ring"), std::string::npos) << text;
+}
+
+class EngineStall : public testing::TestWithParam<int> {};
+
+TEST_P(EngineStall, a_silent_receiver_is_reported_once_and_its_return_is_told) {
+    velo_params_t params = test::default_params();
+    params.ranks_per_node = GetParam();
+    params.stall_report = 1;
+    test::Job job(2, params);
+    std::vector<std::byte> data(1024);
+    std::vector<velo_send_t> sends(9000);
+    for (velo_send_t& send : sends) {
+        send = {};
+        send.data[0] = data.data();
+        send.bytes[0] = 1024;
+        (void)velo_send(job[0].engine, job[0].peers[1], &send, 1);
+    }
+    for (int round = 0; round < 170; ++round) {
+        usleep(10'000);
+        for (int polls = 0; polls < 32; ++polls) velo_progress(job[0].engine);
+    }
+    ASSERT_EQ(job[0].log.size(), 1u);
+    EXPECT_NE(job[0].log[0].find("velo: rank 0 has made no progress for 1."), std::string::npos)
+        << job[0].log[0];
+    EXPECT_NE(job[0].log[0].find("rank 1 ("), std::string::npos);
+    EXPECT_NE(job[0].log[0].find("messages queued"), std::string::npos);
+    const auto resumed = [&] { return job[0].log.size() > 1; };
+    for (int round = 0; round < 3000 && !resumed(); ++round) {
+        usleep(1000);
+        for (int polls = 0; polls < 32; ++polls) {
+            velo_progress(job[0].engine);
+            velo_progress(job[1].engine);
+        }
+    }
+    ASSERT_EQ(job[0].log.size(), 2u);
+    EXPECT_NE(job[0].log[1].find("velo: rank 0 goes on after"), std::string::npos) << job[0].log[1];
+    EXPECT_TRUE(job[1].log.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, EngineStall, testing::Values(0, 1),
+                         [](const auto& info) { return info.param == 0 ? "on_node" : "device"; });
+
+}  // namespace
+}  // namespace velo

@@ -1,0 +1,101 @@
+/// Engine: the look around by the clock, peers that have ended, and what this process says of its own end.
+/// Part of engine.h.
+///
+/// A process that leaves in good order says so in its segments before it goes. One that is gone without a
+/// word has died, and the host is told before anything that waited for it ends: what the host does about an
+/// operation that failed may be the end of this process, and then nobody would hear why.
+#pragma once
+
+#include <unistd.h>
+
+#include "velo/engine.h"
+
+namespace velo {
+
+/// Now and then only: it costs as much as all the rest of an idle call.
+template <class D>
+void Engine<D>::look_at_clock() {
+    const uint64_t before = now_;
+    now_ = now_ns();
+    const uint32_t polls = polls_ - clock_poll_;
+    clock_poll_ = polls_;
+    next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
+}
+
+/// Looks for peers that have ended, without a word from them.
+template <class D>
+void Engine<D>::look_around(uint64_t now) {
+    next_look_ns_ = now + kLookAroundNs;
+    on_node_.beat(now);
+    if (watch_period_ns_ != 0) look_at_waits(now);
+    std::vector<shm::PeerIndex> died;
+    on_node_.look_around(died);
+    for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
+    if (!ended_.empty()) sweep_ended();
+    looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
+    if (looks_unanswered_ == kLooksUntilTold) {
+        log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
+                   std::to_string(on_node_.unanswered()) +
+                   " processes wait to be attached, and their messages with them: memory or open files are "
+                   "short. "
+                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
+                   "btl_velo_ring_bytes.");
+    }
+    for (size_t index = 0; index < by_device_.size(); ++index) {
+        velo_peer* peer = by_device_[index];
+        if (peer != nullptr && !peer->dead && !device_->alive(peer->index)) peer_died(*peer);
+    }
+}
+
+/// What waits for a peer that has ended ends with it. Messages to it fail when they are tried again.
+template <class D>
+void Engine<D>::peer_died(velo_peer& peer) {
+    peer.dead = true;
+    tell_of_end(peer);
+    if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
+    std::vector<uint32_t> cookies;
+    slots_.for_each([&](uint32_t cookie, const Waiting& waiting) {
+        const bool by_message = waiting.wait == Wait::kPullChunk || waiting.wait == Wait::kPutChunk ||
+                                waiting.wait == Wait::kAtomic;
+        // The device ends what was posted there by itself.
+        if (waiting.state->peer == &peer && by_message) cookies.push_back(cookie);
+    });
+    for (const uint32_t cookie : cookies) wait_ended(cookie, Status::kPeerDead, 0);
+    peer_of_joints_died(peer);
+}
+
+template <class D>
+void Engine<D>::announce_ending(base::Ending ending) {
+    // In a child of fork() the segments are not mapped, and its parent lives on.
+    if (getpid() != on_node_.address().segment.pid) return;
+    on_node_.announce_ending(ending);
+    if (device_) device_->announce_ending(ending);
+}
+
+template <class D>
+bool Engine<D>::first_to_tell(const velo_peer& peer) {
+    const std::lock_guard guard(lock_);
+    return peer.path == VELO_PATH_DEVICE ? device_->first_to_tell(peer.index)
+                                         : on_node_.first_to_tell(peer.index);
+}
+
+/// Once a peer; one that closed its engine, or that was never connected to, has nobody to miss it.
+template <class D>
+void Engine<D>::tell_of_end(velo_peer& peer) {
+    if (peer.end_told || !peer.connected || peer.gone) return;
+    peer.end_told = true;
+    const base::Ending ending = peer.path == VELO_PATH_DEVICE ? device_->announced_ending(peer.index)
+                                                              : on_node_.announced_ending(peer.index);
+    if (ending == base::Ending::kClosed || options_.host.peer_ended == nullptr) return;
+    const velo_end_t end = {.peer = &peer,
+                            .name = peer.name,
+                            .job = peer.job,
+                            .rank = peer.rank,
+                            .pid = peer.pid,
+                            .path = peer.path,
+                            .followed = ending == base::Ending::kFollowed};
+    const Apart apart(*this);
+    options_.host.peer_ended(options_.host.context, &end);
+}
+
+}  // namespace velo

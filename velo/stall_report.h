@@ -1,0 +1,157 @@
+/// What this process waits for, for how long, and in words. The engine collects it (engine_report.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "velo/velo.h"
+
+namespace velo {
+
+/// How long pending work has not moved, by whom it waits for. A pure machine: begin(), saw() for everybody
+/// that something waits for, end(). Owner: the engine. Thread: the engine's.
+class StallWatch {
+  public:
+    using Key = const void*;
+
+    struct Outcome {
+        bool stalled = false;     ///< something has not moved for the limit, and was not reported yet
+        uint64_t resumed_ns = 0;  ///< not 0: something that was reported moves again, after so long
+    };
+
+    /// `limit_ns` 0: nothing ever counts as stalled, but ages are kept.
+    explicit StallWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
+
+    void begin(uint64_t now_ns) { now_ns_ = now_ns; }
+
+    /// Work waits for `key`; two looks with the same fingerprint have seen no movement in between.
+    void saw(Key key, uint64_t fingerprint) {
+        Entry& entry = entries_[key];
+        if (entry.since_ns == 0 || entry.fingerprint != fingerprint) {
+            if (entry.reported) resumed_ns_ = now_ns_ - entry.since_ns;
+            entry = {.fingerprint = fingerprint, .since_ns = now_ns_};
+        }
+        entry.seen_ns = now_ns_;
+    }
+
+    /// Whoever was not seen since begin() has nothing pending any more.
+    Outcome end() {
+        Outcome outcome;
+        for (auto at = entries_.begin(); at != entries_.end();) {
+            const Entry& entry = at->second;
+            if (entry.seen_ns != now_ns_) {
+                if (entry.reported) resumed_ns_ = now_ns_ - entry.since_ns;
+                at = entries_.erase(at);
+                continue;
+            }
+            outcome.stalled |= limit_ns_ != 0 && !entry.reported && now_ns_ - entry.since_ns >= limit_ns_;
+            ++at;
+        }
+        outcome.resumed_ns = resumed_ns_;
+        resumed_ns_ = 0;
+        return outcome;
+    }
+
+    /// All that is pending now has been reported: no more of it until it moves.
+    void reported() {
+        for (auto& [key, entry] : entries_) entry.reported = true;
+    }
+
+    /// For how long work has waited for `key` without moving.
+    [[nodiscard]] uint64_t age_ns(Key key) const {
+        const auto at = entries_.find(key);
+        return at == entries_.end() ? 0 : now_ns_ - at->second.since_ns;
+    }
+
+  private:
+    struct Entry {
+        uint64_t fingerprint = 0;
+        uint64_t since_ns = 0;
+        uint64_t seen_ns = 0;
+        bool reported = false;
+    };
+    uint64_t limit_ns_;
+    uint64_t now_ns_ = 0;
+    uint64_t resumed_ns_ = 0;
+    std::unordered_map<Key, Entry> entries_;
+};
+
+/// Operations of one kind that wait.
+struct WaitingOperations {
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+};
+
+/// One peer that something waits for. All counts are as of one moment.
+struct PeerReport {
+    bool known = false;  ///< connected, so that its rank is known
+    uint32_t rank = 0;
+    int32_t pid = 0;
+    velo_path_t path = VELO_PATH_NONE;
+    bool dead = false;
+    uint64_t age_ns = 0;   ///< without movement
+    uint64_t seen_ns = 0;  ///< since it was in MPI; UINT64_MAX: not known
+
+    // Messages that wait here, the first of them in particular.
+    uint32_t queued = 0;
+    uint64_t queued_bytes = 0;
+    uint32_t first_bytes = 0;
+    uint32_t first_done = 0;
+    uint8_t first_class = 0;
+    uint8_t first_tag = 0;
+
+    // On the node: the ring to it.
+    bool ring = false;
+    uint64_t lines_written = 0, lines_read = 0;
+    uint64_t body_written = 0, body_read = 0;
+    uint32_t ring_lines = 0;
+    uint32_t ring_bytes = 0;
+
+    // Through the device: credits there, and its mailbox.
+    bool credited = false;
+    uint32_t credits = 0;
+    uint32_t quota = 0;
+    uint32_t credits_needed = 0;
+    uint64_t mailbox_written = 0, mailbox_read = 0;
+    uint32_t mailbox_slots = 0;
+    uint32_t held_packets = 0;       ///< by the device, which delays them
+    uint32_t device_operations = 0;  ///< posted at the device and not ended
+
+    // Transfers and atomics, by what would end them.
+    WaitingOperations gets{}, puts{};  ///< of which not every chunk has been started
+    WaitingOperations device_chunks{}, pulls{}, pushes{}, joints{}, atomics{};
+    WaitingOperations parts{};  ///< of blocks that it fetches from here, and that this process moves
+
+    // What it sent that was not consumed here, and what it is owed.
+    bool unread = false;             ///< in its ring
+    uint32_t partial_bytes = 0;      ///< of a message whose rest has not come
+    uint32_t credits_retrieved = 0;  ///< kept until the threshold is reached
+    uint32_t credits_threshold = 0;
+    uint32_t credits_owed = 0;  ///< to be returned as soon as they can leave
+
+    [[nodiscard]] bool waited_for() const {
+        return queued != 0 || gets.count != 0 || puts.count != 0 || device_chunks.count != 0 ||
+               pulls.count != 0 || pushes.count != 0 || joints.count != 0 || atomics.count != 0 ||
+               parts.count != 0 || credits_owed != 0;
+    }
+    [[nodiscard]] bool unconsumed() const { return unread || partial_bytes != 0; }
+};
+
+/// This process, and everybody that something waits for.
+struct StallReport {
+    uint32_t rank = 0;
+    bool asked_for = false;
+    uint64_t stall_ns = 0;         ///< the longest age
+    uint64_t mailbox_written = 0;  ///< its own
+    uint64_t mailbox_read = 0;
+    uint32_t mailbox_slots = 0;
+    size_t unanswered_contacts = 0;
+    std::vector<PeerReport> peers{};
+};
+
+/// Several lines for the user; the first one says for how long nothing moved.
+std::string to_text(const StallReport& report);
+
+}  // namespace velo
