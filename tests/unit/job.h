@@ -49,8 +49,12 @@ class Rank {
             .receive = &Rank::receive,
             .sent = &Rank::sent,
             .rma_done = &Rank::rma_done,
-            .peer_ended = [](void* self,
-                             const velo_end_t* end) { static_cast<Rank*>(self)->ended.push_back(*end); },
+            .peer_ended =
+                [](void* self, const velo_end_t* end) {
+                    auto& rank = *static_cast<Rank*>(self);
+                    rank.ended.push_back(*end);
+                    rank.first_to_tell.push_back(velo_first_to_tell(rank.engine, end->peer));
+                },
             .log = [](void* self, int,
                       const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); }};
         char error[512] = "";
@@ -77,6 +81,7 @@ class Rank {
     std::vector<std::pair<velo_send_t*, int>> sent_list;
     std::vector<std::pair<velo_rma_t*, int>> done;
     std::vector<velo_end_t> ended;
+    std::vector<bool> first_to_tell;  ///< of each in `ended`
     std::vector<std::string> log;
     std::function<void(const Received&)> on_receive;
 

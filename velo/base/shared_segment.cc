@@ -216,6 +216,7 @@ void SharedSegment::announce_ending(Ending ending) noexcept {
 }
 
 Ending SharedSegment::announced_ending() const noexcept {
+    if (!mapping_) return Ending::kNone;
     const uint32_t word = std::atomic_ref(header_of(mapping_).ending).load(std::memory_order_acquire);
     return word <= static_cast<uint32_t>(Ending::kFollowed) ? static_cast<Ending>(word) : Ending::kNone;
 }
@@ -225,11 +226,12 @@ void SharedSegment::beat(uint64_t now_ns) noexcept {
 }
 
 uint64_t SharedSegment::last_beat_ns() const noexcept {
+    if (!mapping_) return 0;
     return std::atomic_ref(header_of(mapping_).beat_ns).load(std::memory_order_relaxed);
 }
 
 bool SharedSegment::first_to_tell() noexcept {
-    return std::atomic_ref(header_of(mapping_).told).exchange(1, std::memory_order_relaxed) == 0;
+    return mapping_ && std::atomic_ref(header_of(mapping_).told).exchange(1, std::memory_order_relaxed) == 0;
 }
 
 Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {
