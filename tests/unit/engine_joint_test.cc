@@ -1,0 +1,111 @@
+/// Gets on the node that both ends move together.
+#include "tests/unit/job.h"
+
+namespace velo::test {
+namespace {
+
+constexpr size_t kBytes = (3u << 20) + 77;
+
+/// A get of kBytes by rank 0 from rank 1.
+class EngineJoint : public testing::TestWithParam<const char*> {
+  protected:
+    EngineJoint() : job_(2, params()), source_(pattern(kBytes, 3)), target_(kBytes) {
+        EXPECT_EQ(velo_register(job_[1].engine, source_.data(), kBytes, 1, &handle_), VELO_OK);
+        get_.kind = VELO_RMA_GET;
+        get_.local = target_.data();
+        get_.remote = handle_;
+        get_.remote_address = handle_.base;
+        get_.bytes = kBytes;
+    }
+    static velo_params_t params() {
+        velo_params_t params = default_params();
+        params.single_copy = GetParam();
+        return params;
+    }
+    [[nodiscard]] static bool direct() { return std::string(GetParam()) == "cma"; }
+    void start() { velo_rma(job_[0].engine, job_[0].peers[1], &get_); }
+    /// Drives rank 0 alone.
+    void drive_reader(int polls) {
+        for (int i = 0; i < polls && job_[0].done.empty(); ++i) velo_progress(job_[0].engine);
+    }
+    void expect_done() {
+        ASSERT_EQ(job_[0].done.size(), 1u);
+        EXPECT_EQ(job_[0].done[0].second, VELO_OK);
+        EXPECT_EQ(target_, source_);
+        const velo_counters_t counters = job_[0].counters();
+        EXPECT_EQ(counters.rma_get_bytes + counters.rma_ring_bytes + counters.rma_copied_bytes, kBytes);
+        EXPECT_EQ(counters.rma_copied_bytes, direct() ? 0 : kBytes);
+    }
+
+    Job job_;
+    std::vector<std::byte> source_;
+    std::vector<std::byte> target_;
+    velo_handle_t handle_{};
+    velo_rma_t get_{};
+};
+
+TEST_P(EngineJoint, both_ends_together_bring_every_byte_once) {
+    start();
+    job_.drive([&] { return !job_[0].done.empty(); });
+    expect_done();
+}
+
+TEST_P(EngineJoint, an_owner_that_computes_is_not_waited_for_where_direct_copies_work) {
+    start();
+    drive_reader(10000);
+    EXPECT_EQ(job_[0].done.size(), direct() ? 1u : 0u);
+    job_.drive([&] { return !job_[0].done.empty(); });
+    expect_done();
+}
+
+TEST_P(EngineJoint, an_owner_that_comes_late_touches_nothing) {
+    start();
+    drive_reader(10000);
+    if (!direct()) job_.drive([&] { return !job_[0].done.empty(); });
+    expect_done();
+    std::fill(target_.begin(), target_.end(), std::byte{0});
+    for (int i = 0; i < 1000; ++i) {
+        velo_progress(job_[1].engine);
+        velo_progress(job_[0].engine);
+    }
+    EXPECT_EQ(target_, std::vector<std::byte>(kBytes));
+    EXPECT_FALSE(velo_busy(job_[1].engine));
+    EXPECT_EQ(job_[0].counters().engine_malformed, 0u);
+}
+
+TEST_P(EngineJoint, an_owner_that_comes_and_goes_is_no_trouble) {
+    start();
+    for (int round = 0; round < 100000 && job_[0].done.empty(); ++round) {
+        velo_progress(job_[0].engine);
+        if (round % 97 == 0) velo_progress(job_[1].engine);
+    }
+    expect_done();
+}
+
+TEST_P(EngineJoint, many_blocks_at_once_share_the_slots) {
+    constexpr size_t kGets = 100;
+    constexpr size_t kPart = 30000;
+    std::vector<velo_rma_t> gets(kGets, get_);
+    for (size_t i = 0; i < kGets; ++i) {
+        gets[i].local = target_.data() + i * kPart;
+        gets[i].remote_address = handle_.base + i * kPart;
+        gets[i].bytes = kPart;
+        velo_rma(job_[0].engine, job_[0].peers[1], &gets[i]);
+    }
+    job_.drive([&] { return job_[0].done.size() == kGets; });
+    EXPECT_TRUE(std::equal(target_.begin(), target_.begin() + kGets * kPart, source_.begin()));
+}
+
+TEST_P(EngineJoint, a_source_that_is_deregistered_under_way_ends_the_get_with_an_error) {
+    start();
+    velo_deregister(job_[1].engine, &handle_);
+    job_.drive([&] { return !job_[0].done.empty(); });
+    EXPECT_EQ(job_[0].done[0].second, VELO_ATU_FAULT);
+    EXPECT_FALSE(velo_busy(job_[0].engine));
+}
+
+INSTANTIATE_TEST_SUITE_P(SingleCopy, EngineJoint, testing::Values("cma", "none"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace velo::test
