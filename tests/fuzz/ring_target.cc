@@ -19,7 +19,7 @@ using shm::RingView;
 
 /// Producer and consumer of one ring in memory that the fuzzer writes to: neither leaves it.
 void ring(Input& input) {
-    const RingGeometry geometry = {.lines = 2u << input.below(3), .body_bytes = 4096};
+    const RingGeometry geometry = {.lines = 4u << input.below(7), .body_bytes = 4096};
     const HeapMemory memory(shm::ring_bytes(geometry));
     const RingView view(memory.data(), geometry);
     const std::byte* end = view.bodies + geometry.body_bytes;
@@ -31,7 +31,7 @@ void ring(Input& input) {
         return at >= memory.data() && at <= end && bytes <= static_cast<size_t>(end - at);
     };
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {
-        switch (input.below(6)) {
+        switch (input.below(8)) {
             case 0: damage(input, memory.bytes()); break;
             case 1: {
                 // A header that the consumer takes for its next, but for what the fuzzer makes of it.
@@ -74,6 +74,31 @@ void ring(Input& input) {
                 break;
             }
             case 5: consumer.set_dormant(input.flag(), input.take<uint32_t>()); break;
+            case 6: {
+                // In two parts, which for short messages are one.
+                const auto bytes = static_cast<uint32_t>(input.below(geometry.message_bytes_max() + 1));
+                const RingProducer::Room room = producer.reserve(bytes, input.flag());
+                if (room.first == nullptr) break;
+                const uint32_t first = std::min(bytes, shm::kInlineBytesMax);
+                require(inside(room.first, first), "room for a beginning lies inside its ring");
+                use(room.first, first);
+                if (bytes > first) {
+                    require(inside(room.rest, bytes - first), "room for the rest lies inside its ring");
+                    use(room.rest, bytes - first);
+                }
+                producer.commit(static_cast<MessageClass>(input.below(4)), input.byte(), bytes);
+                break;
+            }
+            case 7: {
+                constexpr std::byte kData[shm::kInlineBytesMax] = {};
+                const void* const data[2] = {kData, kData};
+                const auto one = static_cast<uint32_t>(input.below(shm::kInlineBytesMax + 1));
+                const uint32_t parts[2] = {
+                    one, static_cast<uint32_t>(input.below(shm::kInlineBytesMax - one + 1))};
+                bool wake = false;
+                (void)producer.send_line(MessageClass::kHost, input.byte(), data, parts, wake);
+                break;
+            }
         }
     }
 }
