@@ -1,0 +1,43 @@
+/// What Open MPI would give to a job that is started here: its version, its components, and every parameter
+/// with where it came from. Asked of ompi_info, which reads environment and files as a job does.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace velo::info {
+
+struct Setting {
+    std::string value;
+    std::string source;
+};
+
+class Settings {
+  public:
+    /// Runs the ompi_info on the path, or else the one that velo was built with.
+    static Settings read();
+
+    /// "4.1.4"; empty: there is no ompi_info that runs.
+    [[nodiscard]] const std::string& version() const { return version_; }
+    [[nodiscard]] const std::string& command() const { return command_; }
+    /// Whether Open MPI finds and can open this component, such as ("btl", "velo").
+    [[nodiscard]] bool has(const std::string& framework, const std::string& component) const;
+    [[nodiscard]] std::optional<Setting> find(const std::string& name) const;
+    /// All of velo's parameters, in Open MPI's order.
+    [[nodiscard]] const std::vector<std::string>& of_velo() const { return of_velo_; }
+    /// A number, or `otherwise` where there is none.
+    [[nodiscard]] long long number(const std::string& name, long long otherwise) const;
+
+  private:
+    void take(const std::string& line);
+
+    std::string command_;
+    std::string version_;
+    std::vector<std::string> components_;  ///< "btl:velo"
+    std::map<std::string, Setting> settings_;
+    std::vector<std::string> of_velo_;
+};
+
+}  // namespace velo::info

@@ -1,0 +1,227 @@
+// velo_info: what velo would do in a job that is started here, and whether it would be used at all.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "info/job.h"
+#include "info/probes.h"
+#include "info/settings.h"
+#include "sim_device/shim/shim_device.h"
+
+namespace {
+
+using namespace velo::info;
+
+/// The answers of --check, each printed as it is found.
+class Check {
+  public:
+    void yes(const std::string& what) { line("ok  ", what); }
+    void note(const std::string& what) { line("note", what); }
+    void no(const std::string& what) {
+        line("no  ", what);
+        ++failures_;
+    }
+    [[nodiscard]] int failures() const { return failures_; }
+
+  private:
+    static void line(const char* kind, const std::string& what) {
+        std::printf("%s  %s\n", kind, what.c_str());
+    }
+    int failures_ = 0;
+};
+
+std::string series_of(const std::string& version) {
+    const size_t dot = version.find('.', version.find('.') + 1);
+    return version.substr(0, dot);
+}
+
+std::string from(const Setting& setting) {
+    return " (" + setting.source + ")";
+}
+
+/// The names of a selection parameter; `excluded` when it begins with a caret.
+std::vector<std::string> names_of(std::string value, bool& excluded) {
+    excluded = value.starts_with('^');
+    if (excluded) value.erase(0, 1);
+    std::vector<std::string> names;
+    for (size_t at = 0; at <= value.size();) {
+        const size_t end = std::min(value.find(',', at), value.size());
+        if (end != at) names.push_back(value.substr(at, end - at));
+        at = end + 1;
+    }
+    return names;
+}
+
+bool lists(const std::vector<std::string>& names, const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_plugin(Check& check, const Settings& settings) {
+    if (settings.version().empty()) {
+        check.no("there is no Open MPI here: no ompi_info on the path, nor " VELO_OMPI_INFO);
+        return;
+    }
+    const std::string built = VELO_OMPI_SERIES;
+    if (series_of(settings.version()) == built) {
+        check.yes("Open MPI " + settings.version() + " is of the series that velo was built for, " + built);
+    } else {
+        check.no("Open MPI " + settings.version() + " is not of the series that velo was built for, " +
+                 built + "; build velo with --with-ompi naming this one");
+    }
+    const auto path = settings.find("mca_base_component_path");
+    const std::string where = path ? path->value + from(*path) : "its directories";
+    if (settings.has("btl", "velo")) {
+        check.yes("Open MPI finds the plugin in " + where);
+    } else {
+        check.no("Open MPI does not find the plugin, or can not load it; it looks in " + where +
+                 ". Install it, or set OMPI_MCA_mca_base_component_path=DIRECTORY:SYSTEM_DEFAULT");
+    }
+}
+
+void check_pml(Check& check, const Settings& settings) {
+    const auto pml = settings.find("pml");
+    bool excluded = false;
+    const std::vector<std::string> names = names_of(pml ? pml->value : "", excluded);
+    if (!excluded && names.size() == 1 && names[0] == "ob1") {
+        check.yes("pml is ob1, which BTLs belong to" + from(*pml));
+    } else if (!excluded && !names.empty() && !lists(names, "ob1")) {
+        check.no("pml is " + pml->value + from(*pml) + ", and BTLs belong to ob1: set pml to ob1");
+    } else {
+        check.no("pml is left open ('" + (pml ? pml->value : "") + "'" + (pml ? from(*pml) : "") +
+                 "): another one may outrank ob1, and velo would not be used: set pml to ob1");
+    }
+}
+
+void check_btl(Check& check, const Settings& settings) {
+    const auto btl = settings.find("btl");
+    const std::string value = btl ? btl->value : "";
+    const std::string shown = "btl is '" + value + "'" + (btl ? from(*btl) : "");
+    bool excluded = false;
+    const std::vector<std::string> names = names_of(value, excluded);
+    const auto chosen = [&](const char* name) { return names.empty() || lists(names, name) != excluded; };
+    if (!chosen("velo")) {
+        check.no(shown + ", which leaves velo out: set btl to velo,self");
+    } else if (!chosen("self")) {
+        check.no(shown + ", which leaves self out, without which no job starts: set btl to velo,self");
+    } else if (excluded || names.size() != 2) {
+        check.yes(shown + "; velo takes every peer that it reaches, because its exclusivity is the highest");
+    } else {
+        check.yes(shown);
+    }
+}
+
+void check_machine(Check& check, const Job& job) {
+    if (const Probe probe = probe_shared_memory(); probe.works) {
+        check.yes("processes share memory files (memfd); /dev/shm is not used");
+    } else {
+        check.no("processes can not share memory files: " + probe.why +
+                 "; velo opens /proc/PID/fd of its peers, which must be of the same user and PID namespace");
+    }
+    if (!job.options().single_copy) return;
+    const std::string scope = ptrace_scope();
+    const std::string rule = scope.empty() ? "" : " (kernel.yama.ptrace_scope is " + scope + ")";
+    if (job.direct()) {
+        check.yes("the kernel permits direct copies between processes" + rule);
+    } else {
+        check.note(
+            "the kernel does not permit direct copies between processes: " + probe_direct_copy().why + rule +
+            "; velo is used, and large messages are copied in pieces, which is slower. Containers: allow "
+            "CAP_SYS_PTRACE; hosts: sysctl kernel.yama.ptrace_scope=0");
+    }
+}
+
+void check_parameters(Check& check, const Job& job) {
+    if (!job.refusal().empty()) {
+        check.no(job.refusal());
+        return;
+    }
+    if (job.options().device_used) {
+        try {
+            const velo::shim::ShimDevice device(job.options().device);
+            check.yes("the software device opens");
+        } catch (const velo::base::SetupError& error) {
+            check.no(error.what());
+            return;
+        }
+    }
+    check.yes("velo accepts its parameters for a job of " + std::to_string(job.ranks()) + " ranks");
+}
+
+int check(const Settings& settings, const Job& job) {
+    Check check;
+    check_plugin(check, settings);
+    check_pml(check, settings);
+    check_btl(check, settings);
+    check_parameters(check, job);
+    check_machine(check, job);
+    if (check.failures() == 0) {
+        std::printf("\nA job that is started here, with this environment, uses velo.\n");
+        return 0;
+    }
+    std::printf("\nA job that is started here, with this environment, %s.\n",
+                check.failures() == 1 ? "may not use velo, for the reason above"
+                                      : "may not use velo, for the reasons above");
+    return 1;
+}
+
+void report(const Settings& settings, const Job& job) {
+#ifdef __clang__
+    const char* compiler = "";  // its version says it
+#else
+    const char* compiler = "GCC ";
+#endif
+    std::printf("velo %s, built for Open MPI %s by %s%s\n", VELO_VERSION, VELO_OMPI_VERSION, compiler,
+                __VERSION__);
+    std::printf("  Open MPI here: %s (%s)\n",
+                settings.version().empty() ? "none" : settings.version().c_str(), settings.command().c_str());
+    std::printf("  plugin: %s\n", settings.has("btl", "velo") ? "found" : "not found by Open MPI");
+    std::printf("  installed to: %s\n\n", VELO_PLUGINDIR);
+    if (!job.refusal().empty()) {
+        std::printf("velo refuses these parameters: %s\n\n", job.refusal().c_str());
+    } else {
+        const velo::EngineOptions& options = job.options();
+        std::printf(
+            "Devices\n  software EXTOLL device: %u of up to %u ports%s\n\n", options.device.ports,
+            velo::shim::kPortsMax,
+            options.device_used ? "" : "; not used, all ranks are on one node (btl_velo_ranks_per_node)");
+        std::printf("%s\n%s\n%s\n", paths_text(job).c_str(), protocols_text(job, settings).c_str(),
+                    memory_text(job).c_str());
+    }
+    std::printf("%s", parameters_text(settings).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{
+        "Tells what velo would do in a job that is started here: paths, protocols, memory, parameters. It "
+        "reads\n"
+        "the environment (OMPI_MCA_...) and Open MPI's files as a job does; what mpirun would be given as "
+        "--mca,\n"
+        "give it here as well."};
+    bool only_check = false;
+    uint32_t ranks = std::max(std::thread::hardware_concurrency(), 2u);
+    std::vector<std::pair<std::string, std::string>> mca;
+    app.set_version_flag("--version", VELO_VERSION);
+    app.add_flag("--check", only_check,
+                 "tell whether the job would use velo, and why not; exit status 0: it does");
+    app.add_option("--ranks", ranks, "ranks of the job")
+        ->check(CLI::Range(1u, 16u << 20))
+        ->capture_default_str();
+    app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun; may be repeated");
+    CLI11_PARSE(app, argc, argv);
+    for (const auto& [name, value] : mca) setenv(("OMPI_MCA_" + name).c_str(), value.c_str(), 1);
+
+    const Settings settings = Settings::read();
+    const Job job(settings, ranks);
+    if (only_check) return check(settings, job);
+    report(settings, job);
+    return 0;
+}
