@@ -49,11 +49,7 @@ struct Rank {
                           size_t bytes) { use(static_cast<std::byte*>(data), bytes); },
             .sent = [](void*, velo_send_t*, int) {},
             .rma_done = [](void* self, velo_rma_t*, int) { ++static_cast<Rank*>(self)->done; },
-<<<<<<< HEAD
             .peer_ended = [](void*, const velo_end_t*) {},
-=======
-            .peer_ended = nullptr,
->>>>>>> 63ea846 (info: Add velo_info, which tells what a job would do and whether it would use velo)
             .log = [](void*, int, const char* line) { require(line[0] != '\0', "a line says something"); }};
         char error[512] = "";
         engine = velo_open(&params, &identity, &host, error, sizeof error);
