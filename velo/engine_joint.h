@@ -249,10 +249,10 @@ uint32_t Engine<D>::drive_helps() {
 /// stay while the lock is given up.
 template <class D>
 bool Engine<D>::advance_help(size_t index, uint32_t& moved) {
-    Help& help = helps_[index];
-    velo_peer& peer = *help.peer;
+    velo_peer& peer = *helps_[index].peer;
     uint32_t turn = 0;
     while (turn < kJointBytesPerTurn) {
+        Help& help = helps_[index];  // looked up again after the lock was given up
         if (peer.dead) return false;
         if (help.left == 0) {
             const uint32_t chunk_bytes = joint_chunk_bytes(help.bytes);
