@@ -85,6 +85,17 @@ Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file
 
 }  // namespace
 
+void prefault(std::byte* memory, size_t bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+    const auto begin = reinterpret_cast<uintptr_t>(memory) / kPage * kPage;
+    const auto end = round_up(reinterpret_cast<uintptr_t>(memory) + bytes, kPage);
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
+
 uint64_t pid_namespace_inode() noexcept {
     struct stat info = {};
     return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<uint64_t>(info.st_ino) : 0;

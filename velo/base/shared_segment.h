@@ -112,6 +112,10 @@ class SharedSegment {
     SegmentAddress address_;
 };
 
+/// Maps the pages of a range that exist already, at once instead of one fault a page. Only a hint: kernels
+/// before 5.14 do not know it.
+void prefault(std::byte* memory, size_t bytes) noexcept;
+
 /// Inode of this process's PID namespace; 0 where /proc does not tell.
 uint64_t pid_namespace_inode() noexcept;
 

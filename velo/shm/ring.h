@@ -162,6 +162,17 @@ class RingView {
         return kLineBytes + static_cast<uint32_t>(base::round_up(bytes - kInlineBytesMax, kLineBytes));
     }
 
+    /// Maps the body area up to a position before it is used for the first time, a block at a time.
+    /// `mapped`: how far that is done.
+    void map_bodies(uint64_t end, uint64_t& mapped) const {
+        constexpr uint64_t kBlock = 256u << 10;
+        while (mapped < end && mapped < geometry.body_bytes) {
+            const uint64_t bytes = std::min<uint64_t>(kBlock, geometry.body_bytes - mapped);
+            base::prefault(bodies + mapped, bytes);
+            mapped += bytes;
+        }
+    }
+
     RingControl* control = nullptr;
     Line* lines = nullptr;
     std::byte* bodies = nullptr;
@@ -205,6 +216,7 @@ class RingProducer {
         const uint64_t start = ring_.body_start(body_position_, bytes);
         const uint64_t end = ring_.body_end(start, bytes);
         if (end - consumed_bytes_ > ring_.geometry.body_bytes && !refresh_bytes(end)) return {};
+        ring_.map_bodies(end, mapped_bytes_);
         return {first, ring_.body(start) + kLineBytes};
     }
 
@@ -328,6 +340,7 @@ class RingProducer {
     uint64_t messages_ = 0;
     uint64_t consumed_lines_ = 0;
     uint64_t consumed_bytes_ = 0;
+    uint64_t mapped_bytes_ = 0;
     uint64_t bodies_ = 0;
     bool in_body_ = false;  ///< the reserved message
     bool far_ = false;
@@ -381,7 +394,9 @@ class RingConsumer {
             fetch_ahead(message);
             return Peek::kMessage;
         }
-        message.data = ring_.message(ring_.body_start(body_position_, header.bytes));
+        const uint64_t start = ring_.body_start(body_position_, header.bytes);
+        ring_.map_bodies(ring_.body_end(start, header.bytes), mapped_bytes_);
+        message.data = ring_.message(start);
         if (!message.measure) fetch_ahead(message);
         if (!header.whole) std::memcpy(message.data, line.data, kInlineBytesMax);
         return Peek::kMessage;
@@ -440,6 +455,7 @@ class RingConsumer {
     uint64_t position_ = 0;  ///< in lines
     uint64_t body_position_ = 0;
     uint64_t messages_ = 0;
+    uint64_t mapped_bytes_ = 0;
     uint32_t in_use_ = 0;
     Distance distance_;
 };
