@@ -73,7 +73,7 @@ class Engine {
     int progress();
     [[nodiscard]] bool busy() const {
         return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
-               slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->owes());
+               slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->owes()) || on_node_.unmet();
     }
     void counters(velo_counters_t& out) const;
     [[nodiscard]] const EngineOptions& options() const { return options_; }

@@ -225,7 +225,7 @@ bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 /* Tells peers that this process is about to end because another one did. */
 void velo_follow(velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* True while a message or a transfer waits for something. */
+/* True while a message or a transfer waits for something, or lies where it would be lost with this process. */
 bool velo_busy(const velo_engine_t* engine) VELO_NOEXCEPT;
 
 void velo_counters(const velo_engine_t* engine, velo_counters_t* counters) VELO_NOEXCEPT;

@@ -3,8 +3,10 @@
  */
 #include "btl_velo.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "opal/class/opal_bitmap.h"
 #include "opal/datatype/opal_convertor.h"
@@ -184,14 +186,26 @@ static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **pro
     return OPAL_SUCCESS;
 }
 
-/* Lets what is queued leave, for as long as it moves. */
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
+}
+
+/* Lets what is queued leave, and what has left reach memory that its receiver holds, for as long as something moves
+ * and a little longer. */
 static void flush(void)
 {
-    const int idle_max = 1 << 20;
+    const double idle_max_s = 2;
+    double moved = seconds();
 
-    for (int idle = 0; velo_busy(mca_btl_velo_component.engine) && idle < idle_max; ++idle) {
+    while (velo_busy(mca_btl_velo_component.engine) && seconds() - moved < idle_max_s) {
         if (0 != velo_progress(mca_btl_velo_component.engine)) {
-            idle = 0;
+            moved = seconds();
+        } else {
+            sched_yield();
         }
     }
 }

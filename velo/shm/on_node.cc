@@ -132,6 +132,7 @@ bool OnNode::answer_contact(const Contact& contact) {
         return true;
     }
     peer.in = RingConsumer(RingView(peer.in_memory.data(), contact.geometry));
+    peer.in.tell_attached();
     active_.push_back(index);
     ++counters_.rings_attached;
     return true;
@@ -156,6 +157,11 @@ bool OnNode::disconnect(PeerIndex index) {
     peers_[index]->dead = true;
     spare_peers_.push_back(index);
     return true;
+}
+
+bool OnNode::unmet() const {
+    return std::any_of(peers_.begin(), peers_.end(),
+                       [](const auto& peer) { return !peer->dead && peer->out && !peer->out.attached(); });
 }
 
 void OnNode::look_around(std::vector<PeerIndex>& died) {

@@ -160,6 +160,9 @@ class OnNode {
     [[nodiscard]] const RingGeometry& geometry() const { return config_.geometry; }
     bool first_to_tell(PeerIndex peer) { return peers_[peer]->segment.first_to_tell(); }
 
+    /// True while a living peer has not mapped the ring to it: what is in it would go with this process.
+    [[nodiscard]] bool unmet() const;
+
     /// Contacts that wait for another try; not 0 for long only if something runs short here.
     [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
 

@@ -109,6 +109,7 @@ struct RingControl {
     struct alignas(kLineBytes) {
         std::atomic<uint32_t> dormant;
         std::atomic<uint32_t> bell_index;
+        std::atomic<uint32_t> attached;  ///< by the consumer; from then on the ring outlives its producer
     } sleep;
 };
 
@@ -232,6 +233,11 @@ class RingProducer {
     }
     /// The consumer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return far_; }
+
+    /// The consumer has mapped the ring.
+    [[nodiscard]] bool attached() const {
+        return ring_.control->sleep.attached.load(std::memory_order_acquire) != 0;
+    }
 
     /// Publishes the message that was written where reserve(bytes) said. Returns true when the consumer
     /// asked to be woken for it.
@@ -423,6 +429,7 @@ class RingConsumer {
         ring_.control->consumed.lines.store(position_, std::memory_order_release);
     }
 
+    void tell_attached() { ring_.control->sleep.attached.store(1, std::memory_order_release); }
     void set_dormant(bool dormant, uint32_t bell_index) {
         ring_.control->sleep.bell_index.store(bell_index, std::memory_order_relaxed);
         ring_.control->sleep.dormant.store(dormant ? 1 : 0, std::memory_order_release);
