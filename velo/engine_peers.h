@@ -95,7 +95,9 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
             found.direct = options_.single_copy;
         }
         if (options_.params.show_paths != 0) {
-            const char* large = !found.direct ? "copied chunks" : on_node ? "CMA" : "RMA gets";
+            const char* large = !found.direct ? "copied chunks"
+                                : on_node     ? "both ends (ring and CMA)"
+                                              : "RMA gets";
             log(0, "velo: rank " + std::to_string(options_.identity.rank) + " (node " +
                        std::to_string(options_.device.node) + ") -> rank " + std::to_string(address.rank) +
                        " (node " + std::to_string(address.node) +
