@@ -197,6 +197,11 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// Frees the slot that peek() showed.
     { device.advance() } -> std::same_as<void>;
 
+    /// Frees the slot that peek() showed and those behind it that are of the same source and status, up to
+    /// `packets` in all, and copies their payloads, kPayloadBytes each, to `out`. Returns how many; a device
+    /// for which this is not faster than peek() and advance() returns 0 and does nothing.
+    { device.take_alike(out.data(), packets) } -> std::same_as<uint32_t>;
+
     /// Names [base, base + bytes) to the network. kNoResource: the table is full, use another way.
     {
         device.register_memory(static_cast<void*>(nullptr), size_t{}, kAccessAny, registration)

@@ -42,6 +42,10 @@ struct PacketStatus {
                uint64_t{end_of_message} << 36 | uint64_t{error} << 37 | uint64_t{tag} << 40 |
                uint64_t{length} << 48;
     }
+    /// The same status word with another lap.
+    [[nodiscard]] static constexpr uint64_t with_lap(uint64_t word, uint8_t lap) {
+        return (word & ~(uint64_t{0xff} << 24)) | uint64_t{lap} << 24;
+    }
     /// Any 64 bits unpack; the reader checks what it depends on (class, length).
     [[nodiscard]] static constexpr PacketStatus unpack(uint64_t word) {
         return {.node = static_cast<uint16_t>(word),

@@ -14,6 +14,7 @@
 
 #include "flowctl/flow_control.h"
 #include "velo/base/check.h"
+#include "velo/base/copy.h"
 #include "velo/device.h"
 #include "velo/velo.h"
 
@@ -72,9 +73,10 @@ class VeloPath {
         return flow_.sendable(to, packets) == packets;
     }
 
-    /// Takes up to `budget` packets. handler.accepts(class, tag) is asked before a message's last packet is
-    /// taken; handler.deliver(DeviceAddr, class, tag, data, bytes) gets whole messages. Returns how many
-    /// packets were taken.
+    /// Takes up to `budget` packets, where those from the middle of a message count as one.
+    /// handler.accepts(class, tag) is asked before a message's last packet is taken;
+    /// handler.deliver(DeviceAddr, class, tag, data, bytes) gets whole messages. Returns how many packets
+    /// were taken.
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
 
@@ -104,6 +106,7 @@ class VeloPath {
         Reassembly in;
         uint32_t owed = 0;  ///< credits to return explicitly that have not left yet
     };
+    static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
 
     PeerState& state(DeviceAddr peer) {
         if (peer >= peers_.size()) [[unlikely]]
@@ -114,6 +117,8 @@ class VeloPath {
     bool send_credits(DeviceAddr to, uint32_t credits);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
+    void retrieved(DeviceAddr from, uint32_t packets);
+    uint32_t take_middles(DeviceAddr from);
     std::unique_ptr<std::byte[]> take_buffer();
 
     D& device_;
@@ -141,9 +146,17 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
     if (!credited) packets = std::min(packets, std::max(1u, device_.peer(to).mailbox_slots));
 
     flowctl::Actions actions;
-    const auto fill = [&](uint32_t index, std::byte* payload) {
-        const uint32_t offset = send.done + index * static_cast<uint32_t>(kPayloadBytes);
-        const uint32_t length = std::min(send.total - offset, static_cast<uint32_t>(kPayloadBytes));
+    const auto fill = [&](uint32_t index, std::byte * payload) __attribute__((always_inline)) {
+        const uint32_t offset = send.done + index * kPayload;
+        if (offset >= send.bytes[0] && send.total - offset > kPayload) [[likely]] {
+            // A copy of a constant length takes no call.
+            std::memcpy(payload, static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]),
+                        kPayload);
+            return PacketStatus{.message_class = static_cast<MessageClass>(send.message_class),
+                                .tag = send.tag,
+                                .length = kPayload};
+        }
+        const uint32_t length = std::min(send.total - offset, kPayload);
         gather(send, offset, payload, length);
         PacketStatus status = {.message_class = static_cast<MessageClass>(send.message_class),
                                .end_of_message = offset + length == send.total,
@@ -164,7 +177,7 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
         device_.send(to, packets, credited ? Admission::kCredited : Admission::kGuarded, fill);
     if (status != Status::kOk) return status;
     flow_.packets_sent(to, packets);
-    send.done = std::min(send.total, send.done + packets * static_cast<uint32_t>(kPayloadBytes));
+    send.done = std::min(send.total, send.done + packets * kPayload);
     perform(actions);
     if (packets < wanted) return Status::kAgain;
     ++counters_.messages_sent;
@@ -242,9 +255,34 @@ template <class D>
 bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t length) {
     if (length > message_bytes_max_ - in.bytes) return false;
     if (!in.buffer) in.buffer = take_buffer();
-    std::memcpy(in.buffer.get() + in.bytes, payload, length);
+    std::byte* const to = in.buffer.get() + in.bytes;
+    if (length == kPayload) [[likely]] {
+        std::memcpy(to, payload, kPayload);
+    } else {
+        base::copy_small(to, payload, length);
+    }
     in.bytes += length;
     return true;
+}
+
+template <class D>
+void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets) {
+    flowctl::Actions actions;
+    if (flow_.packets_retrieved(from, packets, actions) != Status::kOk) ++counters_.malformed;
+    perform(actions);
+}
+
+/// Takes whole packets from the middle of a message, the shown one and those that follow. Returns how many.
+template <class D>
+uint32_t VeloPath<D>::take_middles(DeviceAddr from) {
+    Reassembly& in = state(from).in;
+    const uint32_t room = (message_bytes_max_ - in.bytes) / kPayload;
+    if (in.broken || room == 0) return 0;
+    if (!in.buffer) in.buffer = take_buffer();
+    const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
+    in.bytes += taken * kPayload;
+    if (taken != 0) retrieved(from, taken);
+    return taken;
 }
 
 template <class D>
@@ -276,6 +314,11 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.end_of_message && !handler.accepts(status.message_class, status.tag)) [[unlikely]]
             break;
 
+        if (!status.end_of_message && !status.piggyback && status.length == kPayload &&
+            take_middles(from) != 0) {
+            ++taken;
+            continue;
+        }
         bool alone = false;
         {
             Reassembly& in = state(from).in;
@@ -291,9 +334,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.piggyback) std::memcpy(&credits, packet->payload + kPiggybackOffset, sizeof credits);
         device_.advance();
         ++taken;
-        flowctl::Actions actions;
-        if (flow_.packets_retrieved(from, 1, actions) != Status::kOk) ++counters_.malformed;
-        perform(actions);
+        retrieved(from, 1);
         if (status.piggyback) take_credits(from, credits);
         if (!status.end_of_message) continue;
 

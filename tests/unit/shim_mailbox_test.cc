@@ -1,6 +1,7 @@
 // The mailbox by itself, and with many writers at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -65,6 +66,42 @@ TEST(Mailbox, slots_that_were_never_written_show_nothing) {
     Box box(3);
     EXPECT_EQ(box.reader.peek(), nullptr);
     EXPECT_FALSE(box.reader.readable());
+}
+
+TEST(Mailbox, a_run_of_alike_packets_ends_where_the_status_does_and_wraps_around) {
+    constexpr uint32_t kSlots = 7;
+    Box box(kSlots);
+    MailboxWriter writer = box.writer();
+    std::array<std::byte, kSlots * kPayloadBytes + 1> to;
+    uint64_t number = 0;
+    // So that runs begin at every slot, and laps wrap.
+    for (uint32_t message = 0; message < 600 * kSlots; ++message) {
+        const uint32_t run = 1 + message % (kSlots - 1);
+        writer.write(run + 1, 9, [&](uint32_t i, std::byte* payload) {
+            PacketStatus status = numbered(number)(i, payload);
+            status.end_of_message = i == run;
+            return status;
+        });
+        ASSERT_NE(box.reader.peek(), nullptr);
+        const uint32_t max = message % 2 == 0 ? kSlots : run / 2 + 1;
+        const uint32_t expected = std::min(run, max);
+        to[expected * kPayloadBytes] = std::byte{0x5a};
+        ASSERT_EQ(box.reader.take_alike(to.data(), max), expected) << "message " << message;
+        ASSERT_EQ(to[expected * kPayloadBytes], std::byte{0x5a}) << "more was written than was taken";
+        for (uint32_t i = 0; i < expected; ++i) {
+            Packet packet;
+            std::memcpy(packet.payload, to.data() + i * kPayloadBytes, kPayloadBytes);
+            ASSERT_EQ(number_in(packet), number + i);
+        }
+        for (uint32_t i = expected; i <= run; ++i, box.reader.advance()) {
+            const Packet* packet = box.reader.peek();
+            ASSERT_NE(packet, nullptr);
+            ASSERT_EQ(number_in(*packet), number + i);
+        }
+        ASSERT_EQ(box.reader.peek(), nullptr);
+        number += run + 1;
+    }
+    EXPECT_EQ(box.reader.overflows(), 0u);
 }
 
 TEST(Mailbox, overwritten_packets_are_counted_exactly_and_the_newest_stand) {
