@@ -402,7 +402,7 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
     mca_btl_velo_module_t *module = path == VELO_PATH_ON_NODE ? &mca_btl_velo_component.on_node
                                                               : &mca_btl_velo_component.device;
     mca_btl_base_segment_t segment = {.seg_addr.pval = data, .seg_len = bytes};
-    mca_btl_base_descriptor_t descriptor = {.des_segments = &segment, .des_segment_count = 1};
+    mca_btl_base_descriptor_t descriptor; /* of which callbacks read the segments */
     const mca_btl_active_message_callback_t *callback;
 
     (void) context;
@@ -410,6 +410,10 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
     if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX || mca_btl_velo_component.finalizing)) {
         return;
     }
+    descriptor.des_segments = &segment;
+    descriptor.des_segment_count = 1;
+    descriptor.des_flags = 0;
+    descriptor.des_cbfunc = NULL;
     callback = &mca_btl_base_active_message_trigger[tag];
     callback->cbfunc(&module->super, tag, &descriptor, callback->cbdata);
 }

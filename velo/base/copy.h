@@ -32,6 +32,25 @@ inline void copy_small(void* to, const void* from, size_t bytes) {
     }
 }
 
+/// Copies a header that the caller has just put together from fields. A load that is wider than a store
+/// that it has to take its bytes from waits until this and all earlier stores have left for the cache, those
+/// to lines that another core holds among them; so no load here is wider than a field at such a place is
+/// stored: bytes 0 to 3 by two, then by four.
+inline void copy_fields(void* to, const void* from, size_t bytes) {
+    auto* target = static_cast<std::byte*>(to);
+    const auto* source = static_cast<const std::byte*>(from);
+    if (bytes < 4) return copy_small(to, from, bytes);
+    std::memcpy(target, source, 2);
+    std::memcpy(target + 2, source + 2, 2);
+    size_t at = 4;
+    for (; at + 4 <= bytes; at += 4) std::memcpy(target + at, source + at, 4);
+    if ((bytes & 2) != 0) {
+        std::memcpy(target + at, source + at, 2);
+        at += 2;
+    }
+    if ((bytes & 1) != 0) target[at] = source[at];
+}
+
 /// Copies into memory that another core reads next, without first taking ownership of the target's lines
 /// from it: whole lines of 64 bytes are written with non-temporal stores. The data is in order before every
 /// later store, so a flag stored after this call may announce it. Where the CPU has no such stores, memcpy.

@@ -265,7 +265,7 @@ class RingProducer {
                                  const uint32_t bytes[2], bool& wake) {
         if (!has_lines(2)) return false;
         std::byte* const to = ring_.line(position_).data;
-        base::copy_small(to, data[0], bytes[0]);
+        base::copy_fields(to, data[0], bytes[0]);
         base::copy_small(to + bytes[0], data[1], bytes[1]);
         publish({LineHeader::Kind::kMessage, message_class, tag, bytes[0] + bytes[1]}, 1);
         ++messages_;
