@@ -100,10 +100,10 @@ class Engine {
     };
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
-    /// An operation that waits for an answer.
-    enum class Wait : uint8_t { kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic, kJoint };
+    /// An operation that waits for an answer, or for a direct copy that may be refused.
+    enum class Wait : uint8_t { kDirectChunk, kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic, kJoint };
     struct Waiting {
-        Wait wait = Wait::kDeviceChunk;
+        Wait wait = Wait::kDirectChunk;
         RmaState* state = nullptr;
         uint64_t offset = 0;
         uint32_t bytes = 0;
@@ -237,8 +237,8 @@ class Engine {
     uint32_t drive(rma::ChunkScheduler& scheduler);
     rma::ChunkScheduler& copies_of(velo_peer& peer);
     uint64_t issue(const rma::Chunk& chunk);
-    bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk);
-    bool issue_on_device(RmaState& state, const rma::Chunk& chunk);
+    bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
+    bool issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
     bool issue_joint(RmaState& state, const rma::Chunk& chunk);
     uint32_t drive_joints();

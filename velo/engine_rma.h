@@ -113,21 +113,22 @@ uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
     const bool joint = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
                        chunk.bytes >= kJointBytesMin && !state.peer->gone;
     if (joint && issue_joint(state, chunk)) return 0;
+    // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
+    const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     if (state.peer->direct) {
         if (state.peer->path == VELO_PATH_ON_NODE) {
-            if (issue_direct_on_node(state, chunk)) return chunk.bytes;
-        } else if (issue_on_device(state, chunk)) {
+            if (issue_direct_on_node(state, chunk, cookie)) return chunk.bytes;
+        } else if (issue_on_device(state, chunk, cookie)) {
             return 0;
         }
     }
-    const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     issue_copied(state, chunk.offset, chunk.bytes, cookie);
     return 0;
 }
 
-/// False: a direct copy is not possible; nothing that counts was moved.
+/// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
 template <class D>
-bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
+bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
     const base::AtuView& atu = on_node_.atu_of(state.peer->index);
     const int32_t pid = on_node_.pid(state.peer->index);
@@ -151,16 +152,17 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
         if (status == Status::kOk && !atu.valid(nla, op.remote.key[0])) status = Status::kAtuFault;
     }
     if (status == Status::kOk) (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += chunk.bytes;
+    slots_.release(cookie);
     chunk_done(state, status);
     return true;
 }
 
+/// False: the device does not take it now; the slot is still taken.
 template <class D>
-bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk) {
+bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
     if (op.remote.key[1] == 0) return false;
-    const uint32_t cookie = slots_.take(
-        {.wait = Wait::kDeviceChunk, .state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
+    slots_.find(cookie)->wait = Wait::kDeviceChunk;
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
         .cookie = static_cast<uint16_t>(cookie),
@@ -169,9 +171,7 @@ bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk) {
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.key[1],
         .bytes = chunk.bytes};
-    if (device_->post(operation) == Status::kOk) return true;
-    slots_.release(cookie);
-    return false;
+    return device_->post(operation) == Status::kOk;
 }
 
 template <class D>
