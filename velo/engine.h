@@ -254,6 +254,7 @@ class Engine {
     void on_joint_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
     void give_up_direct(velo_peer& peer);
     void tell_of_denied_copies(const velo_peer& peer);
+    [[nodiscard]] bool first_on_node_to_tell_of_denial();
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);
     void post_atomic(RmaState& state);

@@ -201,15 +201,29 @@ void Engine<D>::give_up_direct(velo_peer& peer) {
     tell_of_denied_copies(peer);
 }
 
-/// Counts each peer, and tells the user once.
+/// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
+/// while they still connect, in an order that is not the same for all, more than one may tell.
+template <class D>
+bool Engine<D>::first_on_node_to_tell_of_denial() {
+    uint64_t lowest = options_.identity.name;
+    const shm::PeerIndex* owner = nullptr;
+    for (const velo_peer* peer : by_on_node_) {
+        if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
+        lowest = peer->name;
+        owner = &peer->index;
+    }
+    return on_node_.first_to_tell_of_denial(owner);
+}
+
+/// Counts each peer. The user is told once a node, and once a process in any case at most.
 template <class D>
 void Engine<D>::tell_of_denied_copies(const velo_peer& peer) {
     ++counters_.rma_fallbacks;
-    if (told_of_denied_copies_) return;
-    told_of_denied_copies_ = true;
+    if (std::exchange(told_of_denied_copies_, true) || !first_on_node_to_tell_of_denial()) return;
     log(0, "velo: rank " + std::to_string(options_.identity.rank) +
                ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
-               " (process_vm_readv); large messages are copied in chunks instead, which is slower. "
+               " (process_vm_readv); large messages are copied in chunks instead, which is slower. The other "
+               "ranks of this node do not repeat this line. "
                "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
                "btl_velo_single_copy=none to silence this.");
 }

@@ -13,11 +13,12 @@ namespace {
 
 /// Called once in place of the next direct copy, which is then refused.
 std::function<void()> meanwhile;
+bool denied = false;  ///< all of them
 
 ssize_t copy(long number, pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
              unsigned long remotes, unsigned long flags) {
-    if (!meanwhile) return syscall(number, pid, local, locals, remote, remotes, flags);
-    std::exchange(meanwhile, nullptr)();
+    if (!meanwhile && !denied) return syscall(number, pid, local, locals, remote, remotes, flags);
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
     errno = EPERM;
     return -1;
 }
@@ -40,6 +41,48 @@ namespace {
 
 /// More than the engine has slots for operations that wait.
 constexpr size_t kAtomics = 5000;
+
+/// Lines of all ranks that tell of denied copies.
+size_t lines_of_denial(Job& job) {
+    size_t lines = 0;
+    for (const auto& rank : job.ranks) {
+        for (const std::string& line : rank->log) lines += line.find("direct copies") != std::string::npos;
+    }
+    return lines;
+}
+
+TEST(EngineDenial, is_told_of_by_one_rank_of_the_node_when_ranks_connect) {
+    denied = true;
+    Job job(5, default_params());
+    denied = false;
+    EXPECT_EQ(lines_of_denial(job), 1u);
+    for (size_t rank = 0; rank < 5; ++rank) EXPECT_EQ(job[rank].counters().rma_fallbacks, 4u);
+}
+
+TEST(EngineDenial, in_mid_run_is_told_of_by_one_rank_of_the_node) {
+    Job job(3, default_params());
+    EXPECT_EQ(lines_of_denial(job), 0u);
+    auto memory = pattern(8192, 4);
+    for (size_t rank = 3; rank-- > 0;) {
+        const size_t owner = (rank + 1) % 3;
+        velo_handle_t handle{};
+        ASSERT_EQ(velo_register(job[owner].engine, memory.data(), memory.size(), 7, &handle), VELO_OK);
+        std::vector<std::byte> local(memory.size());
+        velo_rma_t get{};
+        get.kind = VELO_RMA_GET;
+        get.local = local.data();
+        get.remote = handle;
+        get.remote_address = handle.base;
+        get.bytes = memory.size();
+        denied = true;
+        velo_rma(job[rank].engine, job[rank].peers[owner], &get);
+        denied = false;
+        job.drive([&] { return !job[rank].done.empty(); });
+        EXPECT_EQ(local, memory);
+        EXPECT_EQ(job[rank].counters().rma_fallbacks, 1u);
+    }
+    EXPECT_EQ(lines_of_denial(job), 1u);
+}
 
 class EngineDenied : public testing::TestWithParam<velo_rma_kind_t> {};
 
