@@ -328,16 +328,27 @@ uint32_t Engine<D>::take_notifications() {
 
 // Messages between engines.
 
+/// An answer that is one too many for a peer that takes none is dropped.
 template <class D>
 void Engine<D>::send_control(velo_peer& peer, const EngineHeader& header) {
+    const bool answer = header.opcode == Opcode::kDone;
+    if (answer && peer.answers == kAnswersMax) [[unlikely]] {
+        ++counters_.engine_malformed;
+        return;
+    }
     auto* control = static_cast<Control*>(free_controls_.pop_front());
     if (control == nullptr) control = &controls_.emplace_back();
     control->header = header;
+    control->peer = &peer;
     control->data[0] = &control->header;
     control->bytes[0] = sizeof control->header;
     control->bytes[1] = 0;
     control->tag = 0;
-    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) free_controls_.push_back(control);
+    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
+        free_controls_.push_back(control);
+    } else if (answer) {
+        ++peer.answers;
+    }
 }
 
 template <class D>
@@ -398,6 +409,7 @@ void Engine<D>::push_ended(Push& push, Status status) {
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
     if (!put) {
+        --peer.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
         ++counters_.atu_faults;
         send_control(peer,
@@ -463,15 +475,18 @@ void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, u
 
 template <class D>
 void Engine<D>::on_pull(velo_peer& peer, const EngineHeader& header) {
+    const auto refuse = [&](uint64_t& counter, Status status) {
+        ++counter;
+        send_control(
+            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
+    };
     uint64_t address = 0;
     if (header.value == 0 || on_node_.atu().view().translate(header.nla, header.value, header.key,
                                                              kAccessRead, address) != Status::kOk) {
-        ++counters_.atu_faults;
-        send_control(peer, {.opcode = Opcode::kDone,
-                            .status = static_cast<uint8_t>(Status::kAtuFault),
-                            .cookie = header.cookie});
-        return;
+        return refuse(counters_.atu_faults, Status::kAtuFault);
     }
+    if (peer.pulls == kPullsMax) return refuse(counters_.engine_malformed, Status::kProtocol);
+    ++peer.pulls;
     start_push(peer,
                {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = header.nla, .key = header.key},
                address, header.value);
