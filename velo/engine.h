@@ -102,7 +102,15 @@ class Engine {
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
     /// An operation that waits for an answer, or for a direct copy that may be refused.
-    enum class Wait : uint8_t { kDirectChunk, kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic, kJoint };
+    enum class Wait : uint8_t {
+        kDirectChunk,
+        kDeviceChunk,
+        kPullChunk,
+        kPutChunk,
+        kDeviceAtomic,
+        kAtomic,
+        kJoint
+    };
     struct Waiting {
         Wait wait = Wait::kDirectChunk;
         RmaState* state = nullptr;
@@ -155,8 +163,8 @@ class Engine {
     static constexpr uint32_t kSlots = 4096;
     /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
     /// unless they write garbage. A pull holds a slot of the asker's until it is answered. So does whatever
-    /// else is answered, but every piece of a put that fails has an answer of its own. A part of a block is asked
-    /// for by name once for each thread whose direct copy was refused.
+    /// else is answered, but every piece of a put that fails has an answer of its own. A part of a block is
+    /// asked for by name once for each thread whose direct copy was refused.
     static constexpr uint32_t kPullsMax = kSlots;
     static constexpr uint32_t kAnswersMax = 2 * kSlots;
     static constexpr uint32_t kNamedPartsMax = 4 * shm::kJointSlots;

@@ -1,4 +1,5 @@
-/// Direct copies that the kernel refuses in mid-run: process_vm_readv and -writev of this program are its own.
+/// Direct copies that the kernel refuses in mid-run: process_vm_readv and -writev of this program are its
+/// own.
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
