@@ -14,11 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "measuring.h"
+#include "ranks.h"
 
 namespace {
 
 using measuring::Cpus;
+using measuring::print;
 using measuring::seconds;
 
 constexpr int kTag = 1;
@@ -28,11 +29,6 @@ constexpr int kBatches = 31;
 constexpr double kBatchSeconds = 0.005;
 /// Within this, all ranks of a job without a transport have come from MPI_Init, or have read their sizes.
 constexpr useconds_t kSettleUs = 500000;
-
-void print(const std::string& line) {
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fflush(stdout);
-}
 
 /// "Pss" or "Rss" of this process in KiB; -1 when the kernel does not say.
 long memory_kib(const std::string& name) {
@@ -109,15 +105,13 @@ double timed_alltoall(int self, int bytes, std::vector<char>& out, std::vector<c
 
 void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
     const Cpus cpus = measuring::choose_cpus();
-    cpu_set_t before;
-    const bool restorable = sched_getaffinity(0, sizeof before, &before) == 0;
     std::string csv;
     const auto line = [&] {
         MPI_Request request;
         if (self == 0 && cpus.first >= 0) {
+            const measuring::KeptAffinity kept;
             measuring::pin(cpus.first);
-            csv += key + ",line,0," + std::to_string(measuring::line_transfer_ns(cpus)) + "\n";
-            if (restorable) sched_setaffinity(0, sizeof before, &before);
+            csv += measuring::line_transfer_row(key, cpus);
         }
         MPI_Ibarrier(MPI_COMM_WORLD, &request);
         measuring::nap_until(request);

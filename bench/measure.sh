@@ -31,7 +31,8 @@ measure_find_mpi() {
 measure_compile() {
     local source=$root/bench/$1.cc program=$root/build/bench/$1$3
     mkdir -p "${program%/*}"
-    [[ -x $program && $program -nt $source && $program -nt $root/bench/measuring.h ]] && return
+    [[ -x $program && $program -nt $source && $program -nt $root/bench/measuring.h &&
+        $program -nt $root/bench/ranks.h ]] && return
     "$2" -std=c++20 -O2 -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -pthread -o "$program" "$source" ||
         measure_fail "bench/$1.cc does not compile with $2"
 }

@@ -1,14 +1,13 @@
 /// What the measuring programs share: time, medians, the two CPUs and how near they are.
 #pragma once
 
-#include <mpi.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -16,9 +15,6 @@
 #include <vector>
 
 namespace measuring {
-
-/// Waking this seldom takes less than a thousandth of a CPU from those that are measured.
-inline constexpr useconds_t kNapUs = 5000;
 
 /// The two CPUs that the measured ranks are pinned to; -1: not pinned.
 struct Cpus {
@@ -77,12 +73,25 @@ inline void pin(int cpu) {
     sched_setaffinity(0, sizeof set, &set);
 }
 
-inline void nap_until(MPI_Request request) {
-    for (int done = 0;;) {
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done != 0) return;
-        usleep(kNapUs);
+/// Gives the thread back, at the end, the CPUs that it had at first.
+class KeptAffinity {
+  public:
+    KeptAffinity() : known_(sched_getaffinity(0, sizeof before_, &before_) == 0) {}
+    KeptAffinity(const KeptAffinity&) = delete;
+    KeptAffinity& operator=(const KeptAffinity&) = delete;
+    ~KeptAffinity() {
+        if (known_) sched_setaffinity(0, sizeof before_, &before_);
     }
+
+  private:
+    cpu_set_t before_;
+    bool known_;
+};
+
+/// In one piece, also beside other ranks.
+inline void print(const std::string& lines) {
+    std::fwrite(lines.data(), 1, lines.size(), stdout);
+    std::fflush(stdout);
 }
 
 /// Nanoseconds for one cache line from one CPU to the other. The calling thread must be pinned to `first`.
@@ -115,6 +124,11 @@ inline double line_transfer_ns(const Cpus& cpus) {
     }
     other.join();
     return median(batches);
+}
+
+/// The same as a line of CSV.
+inline std::string line_transfer_row(const std::string& key, const Cpus& cpus) {
+    return key + ",line,0," + std::to_string(line_transfer_ns(cpus)) + "\n";
 }
 
 }  // namespace measuring

@@ -22,7 +22,7 @@
 #include <new>
 #include <utility>
 
-#include "measuring.h"
+#include "ranks.h"
 
 namespace {
 
@@ -314,9 +314,9 @@ std::string line_transfer(const std::string& key, const Cpus& cpus, int peer, bo
         nap_until(request);
         return {};
     }
-    const double ns = measuring::line_transfer_ns(cpus);
+    std::string row = measuring::line_transfer_row(key, cpus);
     MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
-    return key + ",line,0," + std::to_string(ns) + "\n";
+    return row;
 }
 
 /// Both ranks of a pair call this; the first one prints.
@@ -325,8 +325,7 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
     const int peer = leads ? ranks.second : ranks.first;
     const std::string key =
         options.label + "," + std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
-    cpu_set_t before;
-    const bool restorable = sched_getaffinity(0, sizeof before, &before) == 0;
+    const measuring::KeptAffinity kept;
     measuring::pin(leads ? cpus.first : cpus.second);
 
     const size_t bytes_max = *std::ranges::max_element(options.sizes);
@@ -346,11 +345,7 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
         }
     }
     csv += line_transfer(key, cpus, peer, leads);
-    if (leads) {
-        std::fwrite(csv.data(), 1, csv.size(), stdout);
-        std::fflush(stdout);
-    }
-    if (restorable) sched_setaffinity(0, sizeof before, &before);
+    if (leads) measuring::print(csv);
 }
 
 }  // namespace

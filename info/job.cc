@@ -1,33 +1,22 @@
 #include "info/job.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 
 #include "info/probes.h"
 #include "sim_device/shim/layout.h"
 #include "velo/base/shared_segment.h"
+#include "velo/base/text.h"
 #include "velo/shm/on_node.h"
 
 namespace velo::info {
 namespace {
 
+using base::append;
+using base::number;
+
 /// Of ob1's headers the shortest, of a message that is sent at once, and room for the longest.
 constexpr uint32_t kMatchHeaderBytes = 14;
 constexpr uint32_t kHeaderBytesMax = 56;
-
-[[gnu::format(printf, 2, 3)]] void add(std::string& text, const char* format, ...) {
-    char line[512];
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    text += line;
-}
-
-unsigned long long number(uint64_t value) {
-    return value;
-}
 
 /// Message bytes that a limit leaves, which counts headers.
 uint32_t beside(uint32_t limit, uint32_t header) {
@@ -75,8 +64,8 @@ uint32_t Job::on_node_peers() const {
 std::string paths_text(const Job& job) {
     const EngineOptions& options = job.options();
     std::string text;
-    add(text, "Paths from rank 0 of %u (btl_velo_ranks_per_node=%d)\n", job.ranks(),
-        options.params.ranks_per_node);
+    append(text, "Paths from rank 0 of %u (btl_velo_ranks_per_node=%d)\n", job.ranks(),
+           options.params.ranks_per_node);
     const char* copied = options.single_copy
                              ? "copies in messages, because the kernel does not permit direct copies"
                              : "copies in messages (btl_velo_single_copy=none)";
@@ -85,12 +74,12 @@ std::string paths_text(const Job& job) {
                              : "ranks " + std::to_string(first) + " to " + std::to_string(last);
     };
     if (job.on_node_peers() != 0) {
-        add(text, "  to %s: on-node ring; large messages by %s\n", to(1, job.on_node_peers()).c_str(),
-            job.direct() ? "both ends jointly, in the ring and by direct copies" : copied);
+        append(text, "  to %s: on-node ring; large messages by %s\n", to(1, job.on_node_peers()).c_str(),
+               job.direct() ? "both ends jointly, in the ring and by direct copies" : copied);
     }
     if (job.device_peers() != 0) {
-        add(text, "  to %s: VELO packets of the software device; large messages by %s\n",
-            to(job.on_node_peers() + 1, job.ranks() - 1).c_str(), job.direct() ? "RMA gets" : copied);
+        append(text, "  to %s: VELO packets of the software device; large messages by %s\n",
+               to(job.on_node_peers() + 1, job.ranks() - 1).c_str(), job.direct() ? "RMA gets" : copied);
     }
     text += "  to other jobs (MPI_Comm_spawn, MPI_Comm_connect): on-node ring\n";
     return text;
@@ -104,30 +93,31 @@ std::string protocols_text(const Job& job, const Settings& settings) {
     const auto eager = static_cast<uint32_t>(settings.number("btl_velo_shm_eager_limit", 0));
     const uint32_t lines = beside(options.on_node.geometry.short_bytes_max(), kMatchHeaderBytes);
     const uint32_t shared = beside(eager, kHeaderBytesMax);
-    add(text, "  on node  up to %10u  in the lines of the ring\n", std::min(lines, shared));
+    append(text, "  on node  up to %10u  in the lines of the ring\n", std::min(lines, shared));
     if (shared > lines) {
-        add(text, "           up to %10u  in the body area of the ring (btl_velo_shm_eager_limit=%u)\n",
-            shared, eager);
+        append(text, "           up to %10u  in the body area of the ring (btl_velo_shm_eager_limit=%u)\n",
+               shared, eager);
     }
-    add(text, "           above %10u  rendezvous: the receiver fetches, %s\n", shared,
-        job.direct() ? "and the sender helps (ring and direct copies)" : "in messages");
+    append(text, "           above %10u  rendezvous: the receiver fetches, %s\n", shared,
+           job.direct() ? "and the sender helps (ring and direct copies)" : "in messages");
     if (!options.device_used) return text;
     const auto packets = static_cast<uint32_t>(settings.number("btl_velo_eager_limit", 0));
     const uint32_t sent = beside(packets, kHeaderBytesMax);
-    add(text, "  device   up to %10u  one VELO packet\n",
-        static_cast<uint32_t>(kPayloadBytes) - kMatchHeaderBytes);
-    add(text, "           up to %10u  VELO packets, up to %u (btl_velo_eager_limit=%u)\n", sent,
-        packets_for(sent + kMatchHeaderBytes), packets);
+    append(text, "  device   up to %10u  one VELO packet\n",
+           static_cast<uint32_t>(kPayloadBytes) - kMatchHeaderBytes);
+    append(text, "           up to %10u  VELO packets, up to %u (btl_velo_eager_limit=%u)\n", sent,
+           packets_for(sent + kMatchHeaderBytes), packets);
     if (job.direct()) {
-        add(text,
-            "           above %10u  rendezvous: RMA gets of %d bytes, %d at a time (btl_velo_chunk, "
-            "btl_velo_outstanding)\n",
-            sent, options.params.chunk, options.params.outstanding);
+        append(text,
+               "           above %10u  rendezvous: RMA gets of %d bytes, %d at a time (btl_velo_chunk, "
+               "btl_velo_outstanding)\n",
+               sent, options.params.chunk, options.params.outstanding);
     } else {
-        add(text, "           above %10u  rendezvous: the receiver fetches, in messages of up to %u bytes\n",
-            sent,
-            std::min(static_cast<uint32_t>(options.params.copy_chunk),
-                     options.params.device_message_bytes_max));
+        append(text,
+               "           above %10u  rendezvous: the receiver fetches, in messages of up to %u bytes\n",
+               sent,
+               std::min(static_cast<uint32_t>(options.params.copy_chunk),
+                        options.params.device_message_bytes_max));
     }
     return text;
 }
@@ -135,7 +125,7 @@ std::string protocols_text(const Job& job, const Settings& settings) {
 std::string memory_text(const Job& job) {
     const EngineOptions& options = job.options();
     std::string text;
-    add(text, "Shared memory of a process, in bytes (job of %u)\n", job.ranks());
+    append(text, "Shared memory of a process, in bytes (job of %u)\n", job.ranks());
     uint64_t fixed = 0;
     try {
         fixed = shm::OnNode(options.on_node).address().segment.bytes;
@@ -145,27 +135,27 @@ std::string memory_text(const Job& job) {
     const uint64_t ring = base::round_up(shm::ring_bytes(options.on_node.geometry), 4096);
     uint64_t device = 0;
     uint64_t mailbox = 0;
-    add(text, "  on node  fixed part                      %12llu\n", number(fixed));
-    add(text, "           each peer, idle                 %12u\n", 0);
-    add(text,
-        "           each peer that was sent to      %12llu  (btl_velo_ring_lines, btl_velo_ring_bytes)\n",
-        number(ring));
+    append(text, "  on node  fixed part                      %12llu\n", number(fixed));
+    append(text, "           each peer, idle                 %12u\n", 0);
+    append(text,
+           "           each peer that was sent to      %12llu  (btl_velo_ring_lines, btl_velo_ring_bytes)\n",
+           number(ring));
     if (options.device_used) {
         mailbox = uint64_t{options.plan.mailbox_slots} * kPacketBytes;
         device = base::round_up(shim::Layout(options.plan.mailbox_slots, options.device.ports).bytes, 4096);
-        add(text, "  device   fixed part                      %12llu\n", number(device - mailbox));
-        add(text, "           each peer, idle or not          %12llu  (%u of %u mailbox slots, %s)\n",
-            number(mailbox / std::max(options.plan.peers, 1u)),
-            options.plan.mailbox_slots / std::max(options.plan.peers, 1u), options.plan.mailbox_slots,
-            options.plan.mode == flowctl::Mode::kNone ? "without flow control" : "static flow control");
+        append(text, "  device   fixed part                      %12llu\n", number(device - mailbox));
+        append(text, "           each peer, idle or not          %12llu  (%u of %u mailbox slots, %s)\n",
+               number(mailbox / std::max(options.plan.peers, 1u)),
+               options.plan.mailbox_slots / std::max(options.plan.peers, 1u), options.plan.mailbox_slots,
+               options.plan.mode == flowctl::Mode::kNone ? "without flow control" : "static flow control");
         if (options.plan.mode != flowctl::Mode::kNone) {
-            add(text, "           credits of a peer               %12u  (returned by %u)\n",
-                options.plan.quota, options.plan.threshold);
+            append(text, "           credits of a peer               %12u  (returned by %u)\n",
+                   options.plan.quota, options.plan.threshold);
         }
     }
-    add(text, "  sum      nobody has been sent to         %12llu\n", number(fixed + device));
-    add(text, "           every other rank has            %12llu\n",
-        number(fixed + device + ring * job.on_node_peers()));
+    append(text, "  sum      nobody has been sent to         %12llu\n", number(fixed + device));
+    append(text, "           every other rank has            %12llu\n",
+           number(fixed + device + ring * job.on_node_peers()));
     return text;
 }
 
@@ -174,8 +164,8 @@ std::string parameters_text(const Settings& settings) {
     if (settings.of_velo().empty()) return text + "  unknown: Open MPI does not find the plugin\n";
     for (const std::string& name : settings.of_velo()) {
         const auto setting = settings.find(name);
-        add(text, "  %-42s %-20s %s\n", name.c_str(),
-            setting->value.empty() ? "(empty)" : setting->value.c_str(), setting->source.c_str());
+        append(text, "  %-42s %-20s %s\n", name.c_str(),
+               setting->value.empty() ? "(empty)" : setting->value.c_str(), setting->source.c_str());
     }
     return text;
 }

@@ -82,6 +82,7 @@ class Engine {
     /// A message between engines that fits its header, queued until it has left.
     struct Control : velo_send_t {
         EngineHeader header;
+        velo_peer* peer = nullptr;
     };
     /// Memory on its way out in messages: the answer to a pull, or a copied put.
     struct Push : velo_send_t {
@@ -100,10 +101,18 @@ class Engine {
     };
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
-    /// An operation that waits for an answer.
-    enum class Wait : uint8_t { kDeviceChunk, kPullChunk, kPutChunk, kDeviceAtomic, kAtomic, kJoint };
+    /// An operation that waits for an answer, or for a direct copy that may be refused.
+    enum class Wait : uint8_t {
+        kDirectChunk,
+        kDeviceChunk,
+        kPullChunk,
+        kPutChunk,
+        kDeviceAtomic,
+        kAtomic,
+        kJoint
+    };
     struct Waiting {
-        Wait wait = Wait::kDeviceChunk;
+        Wait wait = Wait::kDirectChunk;
         RmaState* state = nullptr;
         uint64_t offset = 0;
         uint32_t bytes = 0;
@@ -152,6 +161,13 @@ class Engine {
 
     /// Chunks and atomics that may wait for answers at a time.
     static constexpr uint32_t kSlots = 4096;
+    /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
+    /// unless they write garbage. A pull holds a slot of the asker's until it is answered. So does whatever
+    /// else is answered, but every piece of a put that fails has an answer of its own. A part of a block is
+    /// asked for by name once for each thread whose direct copy was refused.
+    static constexpr uint32_t kPullsMax = kSlots;
+    static constexpr uint32_t kAnswersMax = 2 * kSlots;
+    static constexpr uint32_t kNamedPartsMax = 4 * shm::kJointSlots;
     /// An on-node direct copy is made in pieces of this size, and so much is copied in one go before
     /// others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
@@ -237,8 +253,8 @@ class Engine {
     uint32_t drive(rma::ChunkScheduler& scheduler);
     rma::ChunkScheduler& copies_of(velo_peer& peer);
     uint64_t issue(const rma::Chunk& chunk);
-    bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk);
-    bool issue_on_device(RmaState& state, const rma::Chunk& chunk);
+    bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
+    bool issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
     bool issue_joint(RmaState& state, const rma::Chunk& chunk);
     uint32_t drive_joints();
@@ -250,10 +266,12 @@ class Engine {
     bool advance_help(size_t index, uint32_t& moved);
     bool push_pieces(Help& help, uint32_t& moved);
     void tell_joint_done(const Help& help, Status status);
+    [[nodiscard]] bool add_help(const Help& help);
     void on_joint(velo_peer& peer, const EngineHeader& header);
     void on_joint_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
     void give_up_direct(velo_peer& peer);
     void tell_of_denied_copies(const velo_peer& peer);
+    [[nodiscard]] bool first_on_node_to_tell_of_denial();
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);
     void post_atomic(RmaState& state);

@@ -228,7 +228,30 @@ void Engine<D>::on_joint(velo_peer& peer, const EngineHeader& header) {
     // Named parts are counted from the block's beginning, and so is what answers them.
     help.destination = by_name ? 0 : header.compare;
     help.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;
+    if (!add_help(help)) {
+        ++counters_.engine_malformed;
+        tell_joint_done(help, Status::kProtocol);
+    }
+}
+
+/// False: more than a peer can have. Its slot serves one block at a time, so an earlier one, of which nothing
+/// is under way here, was moved without us.
+template <class D>
+bool Engine<D>::add_help(const Help& help) {
+    uint32_t parts = 0;
+    for (Help& other : helps_) {
+        if (other.peer != help.peer || other.claims != help.claims) continue;
+        if (!help.claims) {
+            ++parts;
+        } else if (other.slot == help.slot) {
+            if (other.left != 0) return false;
+            other = help;
+            return true;
+        }
+    }
+    if (parts >= kNamedPartsMax) return false;
     helps_.push_back(help);
+    return true;
 }
 
 template <class D>
@@ -277,6 +300,8 @@ bool Engine<D>::advance_help(size_t index, uint32_t& moved) {
             if (!room) return true;
             continue;
         }
+        // What waits already goes first.
+        if (!peer.pending.empty()) return true;
         const uint32_t bytes = help.left;
         Status status = Status::kOk;
         {

@@ -141,7 +141,9 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             break;
         }
         case Origin::kControl: {
-            const EngineHeader header = static_cast<Control&>(send).header;
+            auto& control = static_cast<Control&>(send);
+            const EngineHeader header = control.header;
+            if (header.opcode == Opcode::kDone) --control.peer->answers;
             free_controls_.push_back(&send);
             // Nobody will answer what did not get there.
             const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic ||

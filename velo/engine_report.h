@@ -178,6 +178,9 @@ void Engine<D>::report_transfers(const velo_peer& peer, PeerReport& out) {
     slots_.for_each([&](uint32_t, const Waiting& waiting) {
         if (waiting.state->peer != &peer) return;
         switch (waiting.wait) {
+            case Wait::kDirectChunk:
+                count(waiting.state->op->kind == VELO_RMA_GET ? out.gets : out.puts, waiting.bytes);
+                break;
             case Wait::kDeviceChunk: count(out.device_chunks, waiting.bytes); break;
             case Wait::kPullChunk: count(out.pulls, waiting.bytes - waiting.received); break;
             case Wait::kPutChunk: count(out.pushes, waiting.bytes); break;

@@ -113,21 +113,22 @@ uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
     const bool joint = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
                        chunk.bytes >= kJointBytesMin && !state.peer->gone;
     if (joint && issue_joint(state, chunk)) return 0;
+    // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
+    const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     if (state.peer->direct) {
         if (state.peer->path == VELO_PATH_ON_NODE) {
-            if (issue_direct_on_node(state, chunk)) return chunk.bytes;
-        } else if (issue_on_device(state, chunk)) {
+            if (issue_direct_on_node(state, chunk, cookie)) return chunk.bytes;
+        } else if (issue_on_device(state, chunk, cookie)) {
             return 0;
         }
     }
-    const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     issue_copied(state, chunk.offset, chunk.bytes, cookie);
     return 0;
 }
 
-/// False: a direct copy is not possible; nothing that counts was moved.
+/// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
 template <class D>
-bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
+bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
     const base::AtuView& atu = on_node_.atu_of(state.peer->index);
     const int32_t pid = on_node_.pid(state.peer->index);
@@ -151,16 +152,17 @@ bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk) {
         if (status == Status::kOk && !atu.valid(nla, op.remote.key[0])) status = Status::kAtuFault;
     }
     if (status == Status::kOk) (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += chunk.bytes;
+    slots_.release(cookie);
     chunk_done(state, status);
     return true;
 }
 
+/// False: the device does not take it now; the slot is still taken.
 template <class D>
-bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk) {
+bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
     if (op.remote.key[1] == 0) return false;
-    const uint32_t cookie = slots_.take(
-        {.wait = Wait::kDeviceChunk, .state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
+    slots_.find(cookie)->wait = Wait::kDeviceChunk;
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
         .cookie = static_cast<uint16_t>(cookie),
@@ -169,9 +171,7 @@ bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk) {
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.key[1],
         .bytes = chunk.bytes};
-    if (device_->post(operation) == Status::kOk) return true;
-    slots_.release(cookie);
-    return false;
+    return device_->post(operation) == Status::kOk;
 }
 
 template <class D>
@@ -201,15 +201,29 @@ void Engine<D>::give_up_direct(velo_peer& peer) {
     tell_of_denied_copies(peer);
 }
 
-/// Counts each peer, and tells the user once.
+/// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
+/// while they still connect, in an order that is not the same for all, more than one may tell.
+template <class D>
+bool Engine<D>::first_on_node_to_tell_of_denial() {
+    uint64_t lowest = options_.identity.name;
+    const shm::PeerIndex* owner = nullptr;
+    for (const velo_peer* peer : by_on_node_) {
+        if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
+        lowest = peer->name;
+        owner = &peer->index;
+    }
+    return on_node_.first_to_tell_of_denial(owner);
+}
+
+/// Counts each peer. The user is told once a node, and once a process in any case at most.
 template <class D>
 void Engine<D>::tell_of_denied_copies(const velo_peer& peer) {
     ++counters_.rma_fallbacks;
-    if (told_of_denied_copies_) return;
-    told_of_denied_copies_ = true;
+    if (std::exchange(told_of_denied_copies_, true) || !first_on_node_to_tell_of_denial()) return;
     log(0, "velo: rank " + std::to_string(options_.identity.rank) +
                ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
-               " (process_vm_readv); large messages are copied in chunks instead, which is slower. "
+               " (process_vm_readv); large messages are copied in chunks instead, which is slower. The other "
+               "ranks of this node do not repeat this line. "
                "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
                "btl_velo_single_copy=none to silence this.");
 }
@@ -314,16 +328,27 @@ uint32_t Engine<D>::take_notifications() {
 
 // Messages between engines.
 
+/// An answer that is one too many for a peer that takes none is dropped.
 template <class D>
 void Engine<D>::send_control(velo_peer& peer, const EngineHeader& header) {
+    const bool answer = header.opcode == Opcode::kDone;
+    if (answer && peer.answers == kAnswersMax) [[unlikely]] {
+        ++counters_.engine_malformed;
+        return;
+    }
     auto* control = static_cast<Control*>(free_controls_.pop_front());
     if (control == nullptr) control = &controls_.emplace_back();
     control->header = header;
+    control->peer = &peer;
     control->data[0] = &control->header;
     control->bytes[0] = sizeof control->header;
     control->bytes[1] = 0;
     control->tag = 0;
-    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) free_controls_.push_back(control);
+    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
+        free_controls_.push_back(control);
+    } else if (answer) {
+        ++peer.answers;
+    }
 }
 
 template <class D>
@@ -384,6 +409,7 @@ void Engine<D>::push_ended(Push& push, Status status) {
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
     if (!put) {
+        --peer.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
         ++counters_.atu_faults;
         send_control(peer,
@@ -449,15 +475,18 @@ void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, u
 
 template <class D>
 void Engine<D>::on_pull(velo_peer& peer, const EngineHeader& header) {
+    const auto refuse = [&](uint64_t& counter, Status status) {
+        ++counter;
+        send_control(
+            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
+    };
     uint64_t address = 0;
     if (header.value == 0 || on_node_.atu().view().translate(header.nla, header.value, header.key,
                                                              kAccessRead, address) != Status::kOk) {
-        ++counters_.atu_faults;
-        send_control(peer, {.opcode = Opcode::kDone,
-                            .status = static_cast<uint8_t>(Status::kAtuFault),
-                            .cookie = header.cookie});
-        return;
+        return refuse(counters_.atu_faults, Status::kAtuFault);
     }
+    if (peer.pulls == kPullsMax) return refuse(counters_.engine_malformed, Status::kProtocol);
+    ++peer.pulls;
     start_push(peer,
                {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = header.nla, .key = header.key},
                address, header.value);

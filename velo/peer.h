@@ -26,6 +26,8 @@ struct velo_peer {
     bool dead = false;        ///< its process has ended
     bool gone = false;        ///< and what it held here has been given back; `index` is another's
     bool helps = true;        ///< it took its part when a block was last moved jointly with it
+    uint32_t pulls = 0;       ///< of it that are being answered
+    uint32_t answers = 0;     ///< to it that wait to be sent
     uint32_t joints = 0;      ///< blocks that are moved here jointly with it
     uint32_t heard = 0;       ///< the poll at which data of such a block came last
     bool end_told = false;    ///< and the host knows

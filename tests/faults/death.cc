@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -69,6 +70,27 @@ void last_rank_dies_in_a_long_message() {
         MPI_Recv(data.data(), static_cast<int>(data.size()), MPI_CHAR, size_ - 1, 2, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     }
+}
+
+/// The last rank is killed wherever it is just then.
+void last_rank_is_killed_in_an_exchange() {
+    std::thread killer;
+    if (rank_ == size_ - 1) {
+        killer = std::thread([] {
+            compute(200);
+            die();
+        });
+    }
+    const int next = (rank_ + 1) % size_;
+    const int previous = (rank_ + size_ - 1) % size_;
+    std::vector<char> out(3000), in(out.size());
+    for (int status = MPI_SUCCESS; status == MPI_SUCCESS;) {
+        status = MPI_Sendrecv(out.data(), static_cast<int>(out.size()), MPI_CHAR, next, 6, in.data(),
+                              static_cast<int>(in.size()), MPI_CHAR, previous, 6, MPI_COMM_WORLD,
+                              MPI_STATUS_IGNORE);
+    }
+    std::printf("FAIL rank %d went on\n", rank_);
+    if (killer.joinable()) killer.join();
 }
 
 /// Rank 0 has long finished when the others still talk.
@@ -157,6 +179,10 @@ int main(int argc, char** argv) {
             compute(600);
             wait_for_last_rank();
         });
+    } else if (mode == "compute_for_long") {
+        last_rank_dies([] { compute(20'000); });
+    } else if (mode == "exchange") {
+        last_rank_is_killed_in_an_exchange();
     } else if (mode == "long_message") {
         last_rank_dies_in_a_long_message();
     } else if (mode == "leave_first") {

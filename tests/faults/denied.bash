@@ -25,12 +25,13 @@ lines_of_denial() {
     grep -c 'velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none' "$work/out"
 }
 
-# denied RANKS WHEN ERRNO LAYOUT: data is right, and each rank that is denied says so once.
+# denied RANKS WHEN ERRNO LAYOUT [NP]: data is right, and one rank of each node that is denied says so.
 denied() {
-    local name="direct_copies_denied_to_$1_at_the_$2_by_$3_with_$4_ranks_a_node" ok=no lines=1
+    local name="direct_copies_denied_to_$1_at_the_$2_by_$3_with_$4_ranks_a_node" ok=no lines=1 np=${5:-2}
+    ((np > 2)) && name+="_on_$np"
     wanted "$name" || return 0
-    [[ $1 == all ]] && lines=2
-    passes -np 2 --mca btl_velo_ranks_per_node "$4" "$faultdir/denied" "$1" "$2" "$3" &&
+    [[ $1 == all && $4 == 1 ]] && lines=$np
+    passes -np "$np" --mca btl_velo_ranks_per_node "$4" "$faultdir/denied" "$1" "$2" "$3" &&
         (($(lines_of_denial) == lines)) && ok=yes
     verdict "$name" "$ok"
 }
@@ -41,3 +42,5 @@ for layout in 0 1; do
     denied all start ENOSYS $layout
     denied all middle EPERM $layout
 done
+denied all start EPERM 0 4
+denied all middle EPERM 0 4

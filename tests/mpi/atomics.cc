@@ -8,6 +8,7 @@
 namespace {
 
 using mpi_test::Check;
+using mpi_test::count_exclusively;
 using mpi_test::Kind;
 using mpi_test::mix;
 using mpi_test::Suite;
@@ -375,15 +376,7 @@ void counter_accumulate(Check& check, Kind kind) {
 void counter_under_exclusive_lock(Check& check, Kind kind) {
     const int count = check.quick ? 20 : 100;
     Window window(check, kind, 64);
-    for (int i = 0; i < count; ++i) {
-        std::int64_t value = -1;
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window.get());
-        MPI_Get(&value, 1, MPI_INT64_T, 0, window.at(0, 0), 1, MPI_INT64_T, window.get());
-        MPI_Win_flush(0, window.get());
-        ++value;
-        MPI_Put(&value, 1, MPI_INT64_T, 0, window.at(0, 0), 1, MPI_INT64_T, window.get());
-        MPI_Win_unlock(0, window.get());
-    }
+    count_exclusively(window, 0, count);
     check.equal(load<std::int64_t>(check, window, 1)[0], check.rank == 0 ? count * check.size : 0,
                 "final count");
 }

@@ -12,47 +12,25 @@
 #include <fstream>
 #include <thread>
 
+#include "intercomm.h"
 #include "mpi_test.h"
 #include "spawned.h"
 
 namespace {
 
 using mpi_test::Check;
+using mpi_test::exchange_with_remote;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
+using mpi_test::kChildren;
+using mpi_test::kStartSeconds;
 using mpi_test::Suite;
 
 constexpr int kTag = 5;
-constexpr int kChildren = 2;
-constexpr unsigned kStartSeconds = 30;
 
-/// Sends to every remote rank of an intercommunicator and receives from each, all at once; `side` 0 or 1
-/// tells the two directions apart. Then a collective over both groups.
+/// What two jobs that have met do.
 void meet(Check& check, MPI_Comm inter, std::uint64_t side) {
-    int remote_size = 0;
-    int rank = 0;
-    MPI_Comm_remote_size(inter, &remote_size);
-    MPI_Comm_rank(inter, &rank);
-    for (const std::size_t bytes : {0UL, 57UL, 2000UL, 5000UL, 300000UL}) {
-        const int count = static_cast<int>(bytes);
-        std::vector<GuardedBuffer> buffers;
-        std::vector<std::vector<std::byte>> data;
-        std::vector<MPI_Request> requests(static_cast<std::size_t>(2 * remote_size));
-        for (int peer = 0; peer < remote_size; ++peer) {
-            buffers.emplace_back(bytes);
-            data.push_back(filled({rank, peer, bytes, side}));
-            MPI_Irecv(buffers.back().data(), count, MPI_BYTE, peer, kTag, inter, &requests[2 * peer]);
-            MPI_Isend(data.back().data(), count, MPI_BYTE, peer, kTag, inter, &requests[2 * peer + 1]);
-        }
-        MPI_Waitall(2 * remote_size, requests.data(), MPI_STATUSES_IGNORE);
-        for (int peer = 0; peer < remote_size; ++peer) {
-            check.received(buffers[peer], {peer, rank, bytes, 1 - side}, bytes, "other job");
-        }
-    }
-    const int mine = side == 0 ? 1 : 1000;
-    int remote_sum = 0;
-    MPI_Allreduce(&mine, &remote_sum, 1, MPI_INT, MPI_SUM, inter);
-    check.equal(remote_sum, (side == 0 ? 1000 : 1) * remote_size, "sum over the remote group");
+    exchange_with_remote(check, inter, side, {0, 57, 2000, 5000, 300000});
 }
 
 /// What a process holds that departed peers may have left behind.

@@ -7,57 +7,28 @@
 #include <climits>
 #include <thread>
 
+#include "intercomm.h"
 #include "mpi_test.h"
 #include "spawned.h"
 
 namespace {
 
 using mpi_test::Check;
+using mpi_test::exchange_with_remote;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
+using mpi_test::kChildren;
+using mpi_test::kStartSeconds;
 using mpi_test::Message;
 using mpi_test::Suite;
 
 constexpr int kTag = 5;
-constexpr int kChildren = 2;
-constexpr unsigned kStartSeconds = 30;
 
 const std::vector<std::size_t> kSizes = {0, 1, 57, 1000, 2048, 5000, 100000, 1 << 20};
 
-/// Sends to every remote rank of an intercommunicator and receives from each, all at once. `side` tells the
-/// two directions apart, as both groups number their ranks from 0.
-void exchange_with_remote(Check& check, MPI_Comm inter, std::uint64_t side) {
-    int remote_size = 0;
-    MPI_Comm_remote_size(inter, &remote_size);
-    int rank = 0;
-    MPI_Comm_rank(inter, &rank);
-    for (const std::size_t bytes : kSizes) {
-        const int count = static_cast<int>(bytes);
-        std::vector<GuardedBuffer> buffers;
-        std::vector<std::vector<std::byte>> data;
-        std::vector<MPI_Request> requests(static_cast<std::size_t>(2 * remote_size));
-        for (int peer = 0; peer < remote_size; ++peer) {
-            buffers.emplace_back(bytes);
-            data.push_back(filled({rank, peer, bytes, side}));
-            MPI_Irecv(buffers.back().data(), count, MPI_BYTE, peer, kTag, inter, &requests[2 * peer]);
-            MPI_Isend(data.back().data(), count, MPI_BYTE, peer, kTag, inter, &requests[2 * peer + 1]);
-        }
-        MPI_Waitall(2 * remote_size, requests.data(), MPI_STATUSES_IGNORE);
-        for (int peer = 0; peer < remote_size; ++peer) {
-            check.received(buffers[peer], {peer, rank, bytes, 1 - side}, bytes, "other job");
-        }
-    }
-}
-
 /// What both sides of a spawn do: messages, a collective over the intercommunicator, and one over the union.
 void meet(Check& check, MPI_Comm inter, bool parent) {
-    exchange_with_remote(check, inter, parent ? 0 : 1);
-    const int mine = parent ? 1 : 1000;
-    int remote_sum = 0;
-    int remote_size = 0;
-    MPI_Comm_remote_size(inter, &remote_size);
-    MPI_Allreduce(&mine, &remote_sum, 1, MPI_INT, MPI_SUM, inter);
-    check.equal(remote_sum, (parent ? 1000 : 1) * remote_size, "sum over the remote group");
+    exchange_with_remote(check, inter, parent ? 0 : 1, kSizes);
     MPI_Comm all;
     MPI_Intercomm_merge(inter, parent ? 0 : 1, &all);
     int size = 0;

@@ -77,4 +77,18 @@ class Window {
     MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
+/// Adds 1 to the 64-bit number at byte `offset` of rank 0 so many times, by get and put under an exclusive
+/// lock.
+inline void count_exclusively(Window& window, std::size_t offset, int times) {
+    for (int i = 0; i < times; ++i) {
+        std::int64_t value = -1;
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window.get());
+        MPI_Get(&value, 1, MPI_INT64_T, 0, window.at(0, offset), 1, MPI_INT64_T, window.get());
+        MPI_Win_flush(0, window.get());
+        ++value;
+        MPI_Put(&value, 1, MPI_INT64_T, 0, window.at(0, offset), 1, MPI_INT64_T, window.get());
+        MPI_Win_unlock(0, window.get());
+    }
+}
+
 }  // namespace mpi_test

@@ -9,6 +9,7 @@
 namespace {
 
 using mpi_test::Check;
+using mpi_test::count_exclusively;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
 using mpi_test::Kind;
@@ -170,15 +171,7 @@ void own_windows(Check& check, Kind kind) {
         for (int thread = 0; thread < kThreads; ++thread) {
             threads.emplace_back([&, thread] {
                 Window& window = *windows[static_cast<std::size_t>(thread)];
-                for (int round = 0; round < rounds(check, 200); ++round) {
-                    std::int64_t value = -1;
-                    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window.get());
-                    MPI_Get(&value, 1, MPI_INT64_T, 0, window.at(0, 16), 1, MPI_INT64_T, window.get());
-                    MPI_Win_flush(0, window.get());
-                    ++value;
-                    MPI_Put(&value, 1, MPI_INT64_T, 0, window.at(0, 16), 1, MPI_INT64_T, window.get());
-                    MPI_Win_unlock(0, window.get());
-                }
+                count_exclusively(window, 16, rounds(check, 200));
             });
         }
     }

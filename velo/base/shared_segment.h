@@ -30,6 +30,12 @@ enum class Ending : uint32_t {
     kFollowed,  ///< another process died, and it could not go on
 };
 
+/// What one process tells the user for all.
+enum class Notice : uint32_t {
+    kEnd = 1u << 0,           ///< the segment's owner has died
+    kDeniedCopies = 1u << 1,  ///< on the node whose first process owns the segment
+};
+
 /// Where a segment is found. Flat, so that it can be published as bytes.
 struct SegmentAddress {
     uint64_t token = 0;  ///< random; equal to the one in the segment's header
@@ -99,7 +105,7 @@ class SharedSegment {
     void beat(uint64_t now_ns) noexcept;
     [[nodiscard]] uint64_t last_beat_ns() const noexcept;
     /// True for the first of all processes that asks.
-    bool first_to_tell() noexcept;
+    bool first_to_tell(Notice notice = Notice::kEnd) noexcept;
 
     [[nodiscard]] const SegmentAddress& address() const { return address_; }
     [[nodiscard]] std::span<std::byte> bytes() const { return {mapping_.data(), mapping_.bytes()}; }

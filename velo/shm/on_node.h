@@ -159,6 +159,11 @@ class OnNode {
     }
     [[nodiscard]] const RingGeometry& geometry() const { return config_.geometry; }
     bool first_to_tell(PeerIndex peer) { return peers_[peer]->segment.first_to_tell(); }
+    /// The same of denied copies, by the segment of a peer, or of this process (nullptr).
+    bool first_to_tell_of_denial(const PeerIndex* peer) {
+        base::SharedSegment& segment = peer == nullptr ? segment_ : peers_[*peer]->segment;
+        return segment.first_to_tell(base::Notice::kDeniedCopies);
+    }
 
     /// True while a living peer has not mapped the ring to it: what is in it would go with this process.
     [[nodiscard]] bool unmet() const;

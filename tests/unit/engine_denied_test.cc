@@ -1,0 +1,138 @@
+/// Direct copies that the kernel refuses in mid-run: process_vm_readv and -writev of this program are its
+/// own.
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <thread>
+
+#include "tests/unit/job.h"
+
+namespace {
+
+/// Called once in place of the next direct copy, which is then refused.
+std::function<void()> meanwhile;
+bool denied = false;  ///< all of them
+
+ssize_t copy(long number, pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
+             unsigned long remotes, unsigned long flags) {
+    if (!meanwhile && !denied) return syscall(number, pid, local, locals, remote, remotes, flags);
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    errno = EPERM;
+    return -1;
+}
+
+}  // namespace
+
+extern "C" {
+ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
+                         unsigned long remotes, unsigned long flags) noexcept {
+    return copy(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
+}
+ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
+                          unsigned long remotes, unsigned long flags) noexcept {
+    return copy(SYS_process_vm_writev, pid, local, locals, remote, remotes, flags);
+}
+}
+
+namespace velo::test {
+namespace {
+
+/// More than the engine has slots for operations that wait.
+constexpr size_t kAtomics = 5000;
+
+/// Lines of all ranks that tell of denied copies.
+size_t lines_of_denial(Job& job) {
+    size_t lines = 0;
+    for (const auto& rank : job.ranks) {
+        for (const std::string& line : rank->log) lines += line.find("direct copies") != std::string::npos;
+    }
+    return lines;
+}
+
+TEST(EngineDenial, is_told_of_by_one_rank_of_the_node_when_ranks_connect) {
+    denied = true;
+    Job job(5, default_params());
+    denied = false;
+    EXPECT_EQ(lines_of_denial(job), 1u);
+    for (size_t rank = 0; rank < 5; ++rank) EXPECT_EQ(job[rank].counters().rma_fallbacks, 4u);
+}
+
+TEST(EngineDenial, in_mid_run_is_told_of_by_one_rank_of_the_node) {
+    Job job(3, default_params());
+    EXPECT_EQ(lines_of_denial(job), 0u);
+    auto memory = pattern(8192, 4);
+    for (size_t rank = 3; rank-- > 0;) {
+        const size_t owner = (rank + 1) % 3;
+        velo_handle_t handle{};
+        ASSERT_EQ(velo_register(job[owner].engine, memory.data(), memory.size(), 7, &handle), VELO_OK);
+        std::vector<std::byte> local(memory.size());
+        velo_rma_t get{};
+        get.kind = VELO_RMA_GET;
+        get.local = local.data();
+        get.remote = handle;
+        get.remote_address = handle.base;
+        get.bytes = memory.size();
+        denied = true;
+        velo_rma(job[rank].engine, job[rank].peers[owner], &get);
+        denied = false;
+        job.drive([&] { return !job[rank].done.empty(); });
+        EXPECT_EQ(local, memory);
+        EXPECT_EQ(job[rank].counters().rma_fallbacks, 1u);
+    }
+    EXPECT_EQ(lines_of_denial(job), 1u);
+}
+
+class EngineDenied : public testing::TestWithParam<velo_rma_kind_t> {};
+
+TEST_P(EngineDenied, a_copy_that_is_refused_while_other_threads_take_all_slots_goes_in_messages) {
+    velo_params_t params = default_params();
+    params.threads = true;
+    Job job(2, params);
+    auto memory = pattern(8192, 4);
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job[1].engine, memory.data(), memory.size(), 7, &handle), VELO_OK);
+    alignas(8) uint64_t sum = 0;
+    velo_handle_t counter{};
+    ASSERT_EQ(velo_register(job[1].engine, &sum, sizeof sum, 7, &counter), VELO_OK);
+
+    auto local = pattern(memory.size(), 5);
+    const auto expected = GetParam() == VELO_RMA_GET ? memory : local;
+    velo_rma_t copied{};
+    copied.kind = GetParam();
+    copied.local = local.data();
+    copied.remote = handle;
+    copied.remote_address = handle.base;
+    copied.bytes = memory.size();
+    std::vector<velo_rma_t> atomics(kAtomics);
+    meanwhile = [&] {
+        std::thread([&] {
+            for (velo_rma_t& op : atomics) {
+                op.kind = VELO_RMA_ATOMIC;
+                op.atomic = VELO_ATOMIC_ADD;
+                op.width = 8;
+                op.remote = counter;
+                op.remote_address = counter.base;
+                op.operand = 1;
+                velo_rma(job[0].engine, job[0].peers[1], &op);
+            }
+        }).join();
+    };
+    velo_rma(job[0].engine, job[0].peers[1], &copied);
+    EXPECT_FALSE(meanwhile);
+    job.drive([&] { return job[0].done.size() == 1 + kAtomics; });
+    for (const auto& [op, status] : job[0].done) ASSERT_EQ(status, VELO_OK);
+    EXPECT_EQ(sum, kAtomics);
+    EXPECT_EQ(memory, expected);
+    EXPECT_EQ(local, expected);
+    EXPECT_EQ(job[0].counters().rma_copied_bytes, memory.size());
+    EXPECT_FALSE(velo_busy(job[0].engine));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EngineDenied, testing::Values(VELO_RMA_GET, VELO_RMA_PUT),
+                         [](const auto& info) { return info.param == VELO_RMA_GET ? "get" : "put"; });
+
+}  // namespace
+}  // namespace velo::test

@@ -1,0 +1,112 @@
+/// What a peer that asks without end, and reads no answer, makes an engine keep.
+#include "tests/unit/job.h"
+#include "velo/peer.h"
+#include "velo/shm/on_node.h"
+#include "velo/wire.h"
+
+namespace velo::test {
+namespace {
+
+constexpr uint32_t kSlots = 4096;  ///< of an engine, for operations that wait
+constexpr uint32_t kBytes = 256u << 10;
+
+/// An engine with registered memory, and a peer that speaks to it below its own engine.
+class EngineHostile : public testing::Test {
+  protected:
+    EngineHostile() : job_(1, default_params()), memory_(pattern(kBytes, 7)) {
+        EXPECT_EQ(velo_register(job_[0].engine, memory_.data(), kBytes, 1, &handle_), VELO_OK);
+        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
+        EngineAddress address;
+        EXPECT_EQ(velo_address(job_[0].engine, bytes.data(), bytes.size()), sizeof address);
+        std::memcpy(&address, bytes.data(), sizeof address);
+        EXPECT_EQ(peer_.connect(address.on_node, to_), Status::kOk);
+    }
+    [[nodiscard]] EngineHeader header(Opcode opcode, uint64_t value) const {
+        return {.opcode = opcode, .nla = handle_.nla[0], .key = handle_.key[0], .value = value};
+    }
+    /// The engine takes each message before the next one is sent.
+    void send(const EngineHeader& header) {
+        Status status = Status::kOk;
+        std::byte* room = peer_.reserve_whole(to_, sizeof header, status);
+        ASSERT_NE(room, nullptr) << to_string(status);
+        std::memcpy(room, &header, sizeof header);
+        peer_.commit(to_, MessageClass::kEngine, 0, sizeof header, true);
+        velo_progress(job_[0].engine);
+    }
+    /// Until no answer leaves any more.
+    void fill_the_ring_to_the_peer() {
+        for (int i = 0; i < 100'000 && job_[0].counters().pending_count == 0; ++i) {
+            send(header(Opcode::kPull, kBytes));
+        }
+        ASSERT_NE(job_[0].counters().pending_count, 0u);
+    }
+    [[nodiscard]] uint64_t malformed() { return job_[0].counters().engine_malformed; }
+
+    Job job_;
+    std::vector<std::byte> memory_;
+    velo_handle_t handle_{};
+    shm::OnNode peer_{{.name = (uint64_t{77} << 32) + 1}};
+    shm::PeerIndex to_ = 0;
+};
+
+TEST_F(EngineHostile, pulls_that_no_peer_can_have_are_refused) {
+    fill_the_ring_to_the_peer();
+    for (uint32_t i = 0; i < kSlots; ++i) send(header(Opcode::kPull, 1));
+    const uint64_t before = malformed();
+    for (uint32_t i = 0; i < 1000; ++i) send(header(Opcode::kPull, 1));
+    EXPECT_EQ(malformed(), before + 1000);
+}
+
+TEST_F(EngineHostile, answers_that_no_peer_can_wait_for_are_dropped) {
+    fill_the_ring_to_the_peer();
+    for (uint32_t i = 0; i < 6 * kSlots; ++i) send(header(Opcode::kAtomic, 1));
+    EXPECT_LE(job_[0].counters().pending_hwm, 2 * kSlots + 100);
+    EXPECT_GE(malformed(), 3 * kSlots);
+}
+
+TEST_F(EngineHostile, a_slot_is_taken_up_once_while_its_block_is_moved) {
+    fill_the_ring_to_the_peer();
+    for (uint16_t round = 0; round < 3; ++round) {
+        for (uint16_t slot = 0; slot < shm::kJointSlots; ++slot) {
+            if (round == 0) shm::JointClaims::open(peer_.joint(slot), 5);
+            EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kJointSlots + slot);
+            send(header(Opcode::kJoint, JointCall{.bytes = kBytes, .generation = 5, .slot = slot}.pack()));
+        }
+    }
+}
+
+TEST_F(EngineHostile, parts_by_name_are_bounded) {
+    fill_the_ring_to_the_peer();
+    EngineHeader part = header(Opcode::kJoint, JointCall{.bytes = 1000}.pack());
+    part.last = 1;
+    for (int i = 0; i < 1000; ++i) send(part);
+    EXPECT_EQ(malformed(), 1000 - 4 * shm::kJointSlots);
+}
+
+/// None of this is what an honest peer does, however late its calls are read.
+TEST(EngineLate, an_owner_that_missed_many_blocks_refuses_none) {
+    constexpr size_t kGets = 3000;
+    Job job(2, default_params());
+    auto memory = pattern(kBytes, 7);
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job[1].engine, memory.data(), kBytes, 1, &handle), VELO_OK);
+    std::vector<std::byte> target(kBytes);
+    std::vector<velo_rma_t> gets(kGets);
+    for (velo_rma_t& get : gets) {
+        get.kind = VELO_RMA_GET;
+        get.local = target.data();
+        get.remote = handle;
+        get.remote_address = handle.base;
+        get.bytes = 20'000;
+        velo_rma(job[0].engine, job[0].peers[1], &get);
+    }
+    for (int i = 0; i < 1'000'000 && job[0].done.size() < kGets; ++i) velo_progress(job[0].engine);
+    ASSERT_EQ(job[0].done.size(), kGets);
+    job.drive([&] { return !velo_busy(job[0].engine); });
+    for (int i = 0; i < 10'000; ++i) velo_progress(job[1].engine);
+    for (size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(job[rank].counters().engine_malformed, 0u);
+    EXPECT_FALSE(velo_busy(job[1].engine));
+}
+
+}  // namespace
+}  // namespace velo::test
