@@ -1,11 +1,13 @@
 /// The requester's half of the RMA unit: ports, their queues, and the operations in them (FC 2; librma2).
 ///
-/// Puts and gets are done here, by cross-memory attach, after a look at the target's translation table.
+/// Puts and gets are done here, by cross-memory attach, after a look at the target's translation table. Long
+/// ones are offered to the target, which moves a part when it is in progress() (offer.h, copy_helper.h).
 /// What needs the target's CPU goes to its request ring and comes back as an answer (request_server.h).
 ///
 /// Order: a port's operations to one target begin in the order posted, and wait for one another; those to
 /// different targets, or at different ports, do not. Puts and gets end in that order, and so do the others
-/// among themselves.
+/// among themselves. Offered operations that follow one another, all puts or all gets and to different
+/// memory, are moved at the same time.
 #pragma once
 
 #include <array>
@@ -26,7 +28,8 @@ class RmaUnit {
     static constexpr uint32_t kPortOperationsMax = 256;
     static constexpr uint32_t kBytesMax = 8u << 20;  ///< FC 2
     /// Copied by one call of progress(), so that it returns within about 0.1 ms.
-    static constexpr uint32_t kBytesPerProgress = 1u << 20;
+    static constexpr uint32_t kBytesPerProgress = 256u << 10;
+    static constexpr uint32_t kOffersAhead = 8;  ///< operations of a flow that are offered at a time
     static constexpr uint32_t kOperationsPerProgress = 64;
 
     /// `faults` may be nullptr.
@@ -49,7 +52,8 @@ class RmaUnit {
     [[nodiscard]] uint64_t malformed() const { return malformed_; }
 
   private:
-    enum class Stage : uint8_t { kFree, kQueued, kNotifyingPeer, kAwaitingAnswer, kDone };
+    enum class Stage : uint8_t { kFree, kQueued, kAwaitingHelper, kNotifyingPeer, kAwaitingAnswer, kDone };
+    static constexpr uint8_t kNoOffer = UINT8_MAX;
     struct Operation {
         Operation* next = nullptr;
         RmaOperation what;
@@ -59,12 +63,22 @@ class RmaUnit {
         uint16_t generation = 0;
         Stage stage = Stage::kFree;
         Status status = Status::kOk;  ///< result; before that, a fault to come
+        uint8_t offer = kNoOffer;     ///< slot
+        // Of an offered operation.
+        Status copied = Status::kOk;  ///< the first failure of our own part
+        bool astray = false;          ///< the target's part did not come, or does not add up
+        uint16_t offer_generation = 0;
+        uint32_t own_chunks = 0;      ///< chunks that we took
+        uint32_t helper_chunks = 0;   ///< chunks that the target took, once nothing is left to take
+        uint64_t helper_copying = 0;  ///< the target's DeviceHeader::copying then
     };
     /// A port's operations to one target.
     struct Flow {
         Flow* next = nullptr;
         DeviceAddr peer = kNoAddr;
         base::IntrusiveQueue<Operation> operations;
+        bool attentive = true;  ///< the target came in time for the last offer
+        bool denied = false;    ///< the target can not copy, or its word can not be relied on
     };
     struct Port {
         base::IntrusiveQueue<Flow> active;  ///< flows that have operations
@@ -81,8 +95,17 @@ class RmaUnit {
     [[nodiscard]] bool acceptable(const RmaOperation& operation) const;
     Flow& flow_of(const RmaOperation& operation);
     bool advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left);
-    Step advance(Operation& operation, uint64_t now_ns, uint32_t& bytes_left);
+    Step advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left);
+    void offer_ahead(Flow& flow, Peer& peer);
+    [[nodiscard]] bool may_offer(const Operation& operation) const;
+    bool offer(Operation& operation, Peer& peer);
+    Step copy_share(Flow& flow, Operation& operation, Peer& peer, uint32_t& bytes_left);
+    void close_offer(Operation& operation, const Peer& peer);
+    bool settled(Operation& operation, const Peer& peer);
+    Step settle(Flow& flow, Operation& operation, Peer& peer);
+    void withdraw(Operation& operation);
     Step copy(Operation& operation, Peer& peer, uint32_t& bytes_left);
+    Step all_moved(Operation& operation, Peer& peer);
     Step notify_peer(Operation& operation, Peer& peer);
     Step request(Operation& operation, Peer& peer);
     void end(Operation& operation, Status status, uint64_t value);
@@ -93,6 +116,9 @@ class RmaUnit {
     Faults* faults_;
     AnswerRing answers_;
     NotificationRing notifications_;
+    OfferSlot* offers_;
+    std::vector<uint8_t> free_offers_;
+    std::array<uint16_t, kOfferSlots> offer_generations_{};
     std::vector<Operation> operations_;
     base::IntrusiveQueue<Operation> free_;
     base::IntrusiveQueue<Operation> done_;  ///< to be notified to the requester, that is, to us
