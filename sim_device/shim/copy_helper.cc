@@ -15,7 +15,6 @@ bool CopyHelper::take(const Request& request, DeviceAddr from) {
         .from = from, .terms = terms, .address = request.operand, .nla = request.nla, .key = request.key};
     const Peer& peer = peers_[from];
     if (peer.dead || helps_.size() == kHelpsMax || !stands(help, peer)) return true;
-    peer.view.offers()[terms.slot].seen.store(terms.generation, std::memory_order_relaxed);
     helps_.push_back(help);
     return true;
 }
@@ -50,6 +49,7 @@ CopyHelper::Outcome CopyHelper::advance(Help& help, bool more_behind) {
     if (peer.dead || !stands(help, peer)) return Outcome::kStopped;
     OfferSlot& slot = peer.view.offers()[help.terms.slot];
     const uint32_t bytes = help.terms.bytes;
+    if (help.chunks_done == 0) slot.seen.store(help.terms.generation, std::memory_order_relaxed);
     // Odd from before the claim until after the report; pairs with the acquire in RmaUnit::settled().
     copying_.store(++copies_, std::memory_order_release);
     Outcome outcome = Outcome::kNothingLeft;

@@ -155,6 +155,8 @@ bool RmaUnit::may_offer(const Operation& operation) const {
 /// Offers the first operations of a flow to their target: as many as may be moved in any order.
 void RmaUnit::offer_ahead(Flow& flow, Peer& peer) {
     if (flow.denied) return;
+    const bool patient = flow.ignored >= kPatience;
+    if (patient && flow.ignored % kPatience != 0) return;
     const Operation& head = *flow.operations.front();
     // By gets our memory is written, by puts the target's.
     const auto apart = [](const RmaOperation& a, const RmaOperation& b) {
@@ -164,7 +166,7 @@ void RmaUnit::offer_ahead(Flow& flow, Peer& peer) {
         return first < second ? second - first >= a.bytes : first - second >= b.bytes;
     };
     uint32_t ahead = 0;
-    for (Operation* at = flow.operations.front(); at != nullptr && ahead < kOffersAhead;
+    for (Operation* at = flow.operations.front(); at != nullptr && ahead < (patient ? 1 : kOffersAhead);
          at = at->next, ++ahead) {
         if (at->offer != kNoOffer) continue;
         if (!may_offer(*at) || at->what.kind != head.what.kind) return;
@@ -220,7 +222,7 @@ RmaUnit::Step RmaUnit::copy_share(Flow& flow, Operation& operation, Peer& peer, 
     uint32_t first = 0;
     const uint32_t count = base::JointClaims::claim_back(
         offers_[operation.offer].joint, operation.offer_generation, offer_chunks(what.bytes), first,
-        offer_share(what.bytes, more_behind || !flow.attentive));
+        offer_share(what.bytes, more_behind || flow.ignored != 0));
     if (count == 0) {
         close_offer(operation, peer);
         return Step::kMoved;
@@ -289,9 +291,10 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
 
 /// Both sides' parts have moved, or failed.
 RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
-    flow.attentive =
+    const bool came =
         operation.helper_chunks != 0 ||
         offers_[operation.offer].seen.load(std::memory_order_relaxed) == operation.offer_generation;
+    flow.ignored = came ? 0 : flow.ignored + 1;
     withdraw(operation);
     if (operation.copied != Status::kOk) {
         flow.operations.pop_front();
@@ -336,7 +339,9 @@ RmaUnit::Step RmaUnit::copy(Operation& operation, Peer& peer, uint32_t& bytes_le
         return Step::kLeft;
     }
     operation.moved += piece;
-    return operation.moved == what.bytes ? all_moved(operation, peer) : Step::kMoved;
+    if (operation.moved != what.bytes) return Step::kMoved;
+    if (what.bytes >= kOfferBytesMin) ++flow_of(what).ignored;
+    return all_moved(operation, peer);
 }
 
 RmaUnit::Step RmaUnit::all_moved(Operation& operation, Peer& peer) {

@@ -29,6 +29,9 @@ class RmaUnit {
     static constexpr uint32_t kBytesMax = 8u << 20;  ///< FC 2
     /// Copied by one call of progress(), so that it returns within about 0.1 ms.
     static constexpr uint32_t kBytesPerProgress = 256u << 10;
+    /// After so many operations that a target did not come for, it computes, or has its own to move. One in
+    /// as many is offered then, because an offer costs both sides some line transfers.
+    static constexpr uint32_t kPatience = 8;
     static constexpr uint32_t kOffersAhead = 8;  ///< operations of a flow that are offered at a time
     static constexpr uint32_t kOperationsPerProgress = 64;
 
@@ -77,8 +80,8 @@ class RmaUnit {
         Flow* next = nullptr;
         DeviceAddr peer = kNoAddr;
         base::IntrusiveQueue<Operation> operations;
-        bool attentive = true;  ///< the target came in time for the last offer
-        bool denied = false;    ///< the target can not copy, or its word can not be relied on
+        uint32_t ignored = 0;  ///< operations since the target came in time for an offer
+        bool denied = false;   ///< the target can not copy, or its word can not be relied on
     };
     struct Port {
         base::IntrusiveQueue<Flow> active;  ///< flows that have operations
