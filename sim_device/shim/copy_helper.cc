@@ -1,6 +1,7 @@
 #include "sim_device/shim/copy_helper.h"
 
-#include "velo/base/cma.h"
+#include <algorithm>
+#include <span>
 
 namespace velo::shim {
 
@@ -29,58 +30,76 @@ bool CopyHelper::stands(const Help& help, const Peer& peer) {
 }
 
 uint32_t CopyHelper::progress() {
-    size_t over = 0;
-    uint32_t moved = 0;
-    while (moved == 0 && over < helps_.size()) {
-        const Outcome outcome = advance(helps_[over], over + 1 < helps_.size());
-        if (outcome == Outcome::kMoved) {
-            moved = 1;
-        } else {
-            ++over;
-        }
+    if (helps_.empty()) return 0;
+    // Odd from before the first claim until after the last report; pairs with RmaUnit::settled()'s acquire.
+    copying_.store(++copies_, std::memory_order_release);
+    Batch batch;
+    uint32_t at = 0;
+    for (; at < helps_.size() && batch.bytes < kBytesPerProgress && batch.count < batch.parts.size(); ++at) {
+        Help& help = helps_[at];
+        if (batch.count != 0 && (help.from != batch.from || help.terms.kind != batch.kind)) break;
+        help.over = !add_part(at, batch);
     }
-    helps_.erase(helps_.begin(), helps_.begin() + static_cast<ptrdiff_t>(over));
-    return moved;
+    move(batch);
+    copying_.store(++copies_, std::memory_order_release);
+    std::erase_if(helps_, [](const Help& help) { return help.over; });
+    return batch.count;
 }
 
-CopyHelper::Outcome CopyHelper::advance(Help& help, bool more_behind) {
-    Peer& peer = peers_[help.from];
+/// Claims a part. False: there is nothing left to do for this offer.
+bool CopyHelper::add_part(uint32_t index, Batch& batch) {
+    Help& help = helps_[index];
+    const Peer& peer = peers_[help.from];
     // Looked at again each time: this process may have computed for longer than generations differ.
-    if (peer.dead || !stands(help, peer)) return Outcome::kStopped;
+    if (peer.dead || !stands(help, peer)) return false;
     OfferSlot& slot = peer.view.offers()[help.terms.slot];
-    const uint32_t bytes = help.terms.bytes;
     if (help.chunks_done == 0) slot.seen.store(help.terms.generation, std::memory_order_relaxed);
-    // Odd from before the claim until after the report; pairs with the acquire in RmaUnit::settled().
-    copying_.store(++copies_, std::memory_order_release);
-    Outcome outcome = Outcome::kNothingLeft;
+    const uint32_t bytes = help.terms.bytes;
+    const bool more_behind = index + 1 < helps_.size();
+    const uint32_t room = (kBytesPerProgress - batch.bytes) / offer_chunk_bytes(bytes);
     uint32_t first = 0;
-    const uint32_t count = base::JointClaims::claim_front(
-        slot.joint, help.terms.generation, offer_chunks(bytes), first, offer_share(bytes, more_behind));
-    if (count != 0) {
-        const OfferPart part = offer_part(bytes, first, count);
-        const Status status = copy(help, peer, part);
-        if (status == Status::kOk) {
-            help.chunks_done += count;
-            moved_bytes_ += part.bytes;
-        }
-        const OfferReport report = {help.terms.generation, status, help.chunks_done};
-        slot.report.store(report.pack(), std::memory_order_release);
-        outcome = status == Status::kOk ? Outcome::kMoved : Outcome::kStopped;
+    const uint32_t chunks = base::JointClaims::claim_front(
+        slot.joint, help.terms.generation, offer_chunks(bytes), first, more_behind ? std::max(room, 1u) : 1);
+    if (chunks == 0) return false;
+    const bool get = help.terms.kind == RmaKind::kGet;
+    const OfferPart part = offer_part(bytes, first, chunks);
+    uint64_t own = 0;
+    const Status status = atu_.translate(help.nla, bytes, help.key, get ? kAccessRead : kAccessWrite, own);
+    if (status != Status::kOk) {
+        report(help, status);
+        return false;
     }
-    copying_.store(++copies_, std::memory_order_release);
-    return outcome;
+    help.chunks_claimed = chunks;
+    batch.from = help.from;
+    batch.kind = help.terms.kind;
+    batch.helps[batch.count] = index;
+    batch.parts[batch.count++] = {reinterpret_cast<std::byte*>(own + part.offset), help.address + part.offset,
+                                  part.bytes};
+    batch.bytes += part.bytes;
+    return true;
 }
 
-Status CopyHelper::copy(const Help& help, const Peer& peer, OfferPart part) const {
-    const bool get = help.terms.kind == RmaKind::kGet;
-    uint64_t own = 0;
-    const Status status =
-        atu_.translate(help.nla, help.terms.bytes, help.key, get ? kAccessRead : kAccessWrite, own);
-    if (status != Status::kOk) return status;
-    auto* here = reinterpret_cast<std::byte*>(own + part.offset);
-    const uint64_t there = help.address + part.offset;
-    const int32_t pid = peer.segment.address().pid;
-    return get ? base::cma_write(pid, here, there, part.bytes) : base::cma_read(pid, here, there, part.bytes);
+/// Copies what was claimed, and reports it.
+void CopyHelper::move(Batch& batch) {
+    if (batch.count == 0) return;
+    const int32_t pid = peers_[batch.from].segment.address().pid;
+    const std::span parts = std::span(batch.parts).first(batch.count);
+    batch.kind == RmaKind::kGet ? base::cma_write(pid, parts) : base::cma_read(pid, parts);
+    for (uint32_t i = 0; i < batch.count; ++i) {
+        Help& help = helps_[batch.helps[i]];
+        if (parts[i].status == Status::kOk) {
+            help.chunks_done += help.chunks_claimed;
+            moved_bytes_ += parts[i].bytes;
+        } else {
+            help.over = true;
+        }
+        report(help, parts[i].status);
+    }
+}
+
+void CopyHelper::report(const Help& help, Status status) {
+    const OfferReport report = {help.terms.generation, status, help.chunks_done};
+    peers_[help.from].view.offers()[help.terms.slot].report.store(report.pack(), std::memory_order_release);
 }
 
 }  // namespace velo::shim

@@ -6,10 +6,12 @@
 /// is deregistered is not touched any more.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "sim_device/shim/peer_table.h"
+#include "velo/base/cma.h"
 
 namespace velo::shim {
 
@@ -18,7 +20,7 @@ class CopyHelper {
   public:
     /// Offers kept; further ones are dropped, and their requesters go on alone.
     static constexpr uint32_t kHelpsMax = 256;
-    static constexpr uint32_t kBytesPerProgress = kShareBytesMax;
+    static constexpr uint32_t kBytesPerProgress = 128u << 10;
 
     /// `atu`: the owner's private copy of its table.
     CopyHelper(PeerTable& peers, SegmentView own, base::AtuView atu)
@@ -27,7 +29,7 @@ class CopyHelper {
     /// Takes note of an offer. False: it makes no sense.
     bool take(const Request& request, DeviceAddr from);
 
-    /// Moves at most one share. Returns how many were moved.
+    /// Moves parts of one requester's operations. Returns how many.
     uint32_t progress();
 
     /// Repairs the word that requesters look at, whatever was written to it.
@@ -43,12 +45,23 @@ class CopyHelper {
         uint64_t nla = 0;
         uint32_t key = 0;
         uint32_t chunks_done = 0;
+        uint32_t chunks_claimed = 0;  ///< in this call
+        bool over = false;
     };
-    enum class Outcome : uint8_t { kMoved, kNothingLeft, kStopped };
+    /// Parts that are copied together.
+    struct Batch {
+        DeviceAddr from = kNoAddr;
+        RmaKind kind = RmaKind::kGet;
+        uint32_t count = 0;
+        uint32_t bytes = 0;
+        std::array<uint32_t, base::kCmaPartsMax> helps;  ///< indexes
+        std::array<base::CmaPart, base::kCmaPartsMax> parts;
+    };
 
     [[nodiscard]] static bool stands(const Help& help, const Peer& peer);
-    Outcome advance(Help& help, bool more_behind);
-    [[nodiscard]] Status copy(const Help& help, const Peer& peer, OfferPart part) const;
+    bool add_part(uint32_t index, Batch& batch);
+    void move(Batch& batch);
+    void report(const Help& help, Status status);
 
     PeerTable& peers_;
     std::atomic<uint64_t>& copying_;

@@ -16,8 +16,6 @@ namespace velo::shim {
 inline constexpr uint32_t kOfferSlots = 64;
 /// Shorter operations are done before the target has come. Measured: 32 KiB take 4 us, two halves 3 us each.
 inline constexpr uint32_t kOfferBytesMin = 32u << 10;
-/// Most that either side takes at a time: some 20 to 50 us.
-inline constexpr uint32_t kShareBytesMax = 256u << 10;
 
 /// Bytes of a chunk. Small enough to share the operation out; a chunk costs a system call of 1.5 us.
 [[nodiscard]] constexpr uint32_t offer_chunk_bytes(uint32_t bytes) {
@@ -40,11 +38,6 @@ struct OfferPart {
     const uint32_t chunk_bytes = offer_chunk_bytes(bytes);
     const uint32_t offset = first * chunk_bytes;
     return {offset, std::min(count * chunk_bytes, bytes - offset)};
-}
-/// Chunks that one side takes at a time: one where the two share the operation, many where there is more to
-/// do behind it or the other side takes no part.
-[[nodiscard]] constexpr uint32_t offer_share(uint32_t bytes, bool alone) {
-    return alone ? kShareBytesMax / offer_chunk_bytes(bytes) : 1;
 }
 
 /// Which operation of the requester an offer is about; packed into one word of it.

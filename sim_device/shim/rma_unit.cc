@@ -3,14 +3,9 @@
 #include <algorithm>
 
 #include "sim_device/shim/abandoned_claims.h"
-#include "velo/base/cma.h"
 
 namespace velo::shim {
 namespace {
-
-bool moves_block(RmaKind kind) {
-    return kind == RmaKind::kPut || kind == RmaKind::kGet;
-}
 
 bool is_atomic(RmaKind kind) {
     return kind == RmaKind::kFetchAdd || kind == RmaKind::kCompareSwap || kind == RmaKind::kLock;
@@ -71,6 +66,8 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     operation.stage = Stage::kQueued;
     operation.status = Status::kOk;
     operation.offer = kNoOffer;
+    operation.copied = Status::kOk;
+    operation.astray = false;
     if (faults_ != nullptr) [[unlikely]] {
         const RmaFault fault = faults_->rma(what.port);
         operation.status = faults_->dead() ? Status::kPeerDead : fault.status;
@@ -136,219 +133,9 @@ RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left
     }
     if (!moves_block(head.what.kind)) return request(head, peer);
     if (head.stage == Stage::kNotifyingPeer) return notify_peer(head, peer);
+    if (head.stage == Stage::kMoved && settled(head, peer)) return settle(flow, head, peer);
     offer_ahead(flow, peer);
-    Operation* at = &head;
-    while (at != nullptr && at->stage == Stage::kAwaitingHelper) {
-        if (at == &head && settled(head, peer)) return settle(flow, head, peer);
-        at = at->next;
-    }
-    if (at == nullptr || (at != &head && at->offer == kNoOffer)) return Step::kBlocked;
-    return at->offer == kNoOffer ? copy(*at, peer, bytes_left) : copy_share(flow, *at, peer, bytes_left);
-}
-
-bool RmaUnit::may_offer(const Operation& operation) const {
-    return moves_block(operation.what.kind) && operation.what.bytes >= kOfferBytesMin &&
-           operation.stage == Stage::kQueued && operation.moved == 0 && operation.status == Status::kOk &&
-           operation.not_before_ns == 0;
-}
-
-/// Offers the first operations of a flow to their target: as many as may be moved in any order.
-void RmaUnit::offer_ahead(Flow& flow, Peer& peer) {
-    if (flow.denied) return;
-    const bool patient = flow.ignored >= kPatience;
-    if (patient && flow.ignored % kPatience != 0) return;
-    const Operation& head = *flow.operations.front();
-    // By gets our memory is written, by puts the target's.
-    const auto apart = [](const RmaOperation& a, const RmaOperation& b) {
-        const bool get = a.kind == RmaKind::kGet;
-        const uint64_t first = get ? reinterpret_cast<uint64_t>(a.local) : a.nla;
-        const uint64_t second = get ? reinterpret_cast<uint64_t>(b.local) : b.nla;
-        return first < second ? second - first >= a.bytes : first - second >= b.bytes;
-    };
-    uint32_t ahead = 0;
-    for (Operation* at = flow.operations.front(); at != nullptr && ahead < (patient ? 1 : kOffersAhead);
-         at = at->next, ++ahead) {
-        if (at->offer != kNoOffer) continue;
-        if (!may_offer(*at) || at->what.kind != head.what.kind) return;
-        for (const Operation* before = &head; before != at; before = before->next) {
-            if (!apart(before->what, at->what)) return;
-        }
-        if (!offer(*at, peer)) return;
-    }
-}
-
-/// False: it can not be now.
-bool RmaUnit::offer(Operation& operation, Peer& peer) {
-    if (free_offers_.empty() || peers_.announce(peer) != Status::kOk) return false;
-    const RmaOperation& what = operation.what;
-    const Identity& own = peers_.identity();
-    const uint8_t index = free_offers_.back();
-    const auto generation = static_cast<uint16_t>(offer_generations_[index] + 1);
-    const OfferTerms terms = {
-        .bytes = what.bytes, .generation = generation, .slot = index, .kind = what.kind};
-    const Request request = {.nla = what.nla,
-                             .operand = reinterpret_cast<uint64_t>(what.local),
-                             .compare = terms.pack(),
-                             .key = what.key,
-                             .node = own.node,
-                             .vpid = own.vpid,
-                             .kind = static_cast<uint8_t>(what.kind)};
-    OfferSlot& slot = offers_[index];
-    slot.terms.store(request.compare, std::memory_order_relaxed);
-    slot.address.store(request.operand, std::memory_order_relaxed);
-    slot.nla.store(request.nla, std::memory_order_relaxed);
-    slot.key.store(request.key, std::memory_order_relaxed);
-    slot.report.store(OfferReport{.generation = generation}.pack(), std::memory_order_relaxed);
-    base::JointClaims::open(slot.joint, generation);
-    offer_generations_[index] = generation;
-    {
-        const OpenClaim claim(peers_.claims());
-        if (peer.view.requests(what.port % peer.ports).push(request) != Status::kOk) return false;
-    }
-    free_offers_.pop_back();
-    operation.offer = index;
-    operation.offer_generation = generation;
-    operation.copied = Status::kOk;
-    operation.astray = false;
-    operation.own_chunks = 0;
-    return true;
-}
-
-/// Takes a share from the back and moves it; when none is left, waits for the target's.
-RmaUnit::Step RmaUnit::copy_share(Flow& flow, Operation& operation, Peer& peer, uint32_t& bytes_left) {
-    const RmaOperation& what = operation.what;
-    const bool get = what.kind == RmaKind::kGet;
-    const bool more_behind = operation.next != nullptr && operation.next->offer != kNoOffer;
-    uint32_t first = 0;
-    const uint32_t count = base::JointClaims::claim_back(
-        offers_[operation.offer].joint, operation.offer_generation, offer_chunks(what.bytes), first,
-        offer_share(what.bytes, more_behind || flow.ignored != 0));
-    if (count == 0) {
-        close_offer(operation, peer);
-        return Step::kMoved;
-    }
-    operation.own_chunks += count;
-    const OfferPart part = offer_part(what.bytes, first, count);
-    bytes_left -= std::min(bytes_left, part.bytes);
-    const base::AtuView atu = peer.view.atu();
-    uint64_t address = 0;
-    Status status = atu.translate(what.nla, what.bytes, what.key, get ? kAccessRead : kAccessWrite, address);
-    if (status == Status::kOk) {
-        const int32_t pid = peer.segment.address().pid;
-        std::byte* local = what.local + part.offset;
-        status = get ? base::cma_read(pid, local, address + part.offset, part.bytes)
-                     : base::cma_write(pid, local, address + part.offset, part.bytes);
-    }
-    if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;
-    if (status != Status::kOk) {
-        operation.copied = status;
-        close_offer(operation, peer);
-    } else if (operation.own_chunks == offer_chunks(what.bytes)) {
-        close_offer(operation, peer);
-    }
-    return Step::kMoved;
-}
-
-/// Nothing of the operation can be taken any more. It goes on when all that the target took is accounted for.
-void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
-    operation.helper_chunks = base::JointClaims::close(offers_[operation.offer].joint);
-    operation.helper_copying = peer.view.header().copying.load(std::memory_order_acquire);
-    const uint32_t chunks = offer_chunks(operation.what.bytes);
-    // After a failure the rest was not taken.
-    const bool fits = operation.copied == Status::kOk
-                          ? operation.helper_chunks == chunks - operation.own_chunks
-                          : operation.helper_chunks <= chunks - operation.own_chunks;
-    if (!fits) {
-        operation.astray = true;
-        operation.helper_chunks = chunks;
-    }
-    operation.stage = Stage::kAwaitingHelper;
-}
-
-/// Whether the target does nothing more for this operation. Sets what came of its part.
-bool RmaUnit::settled(Operation& operation, const Peer& peer) {
-    if (operation.helper_chunks == 0) return true;
-    const auto last_word = [&] {
-        const OfferReport report =
-            OfferReport::unpack(offers_[operation.offer].report.load(std::memory_order_acquire));
-        if (report.generation != operation.offer_generation) return false;
-        if (report.status == Status::kOk) return report.chunks == operation.helper_chunks;
-        // What the target may not or can not copy, we perhaps can.
-        if (report.status != Status::kAtuFault) {
-            operation.astray = true;
-        } else if (operation.copied == Status::kOk) {
-            operation.copied = Status::kAtuFault;
-        }
-        return true;
-    };
-    if (last_word()) return true;
-    // A target that has left the copy of that time has reported it.
-    const uint64_t copying = peer.view.header().copying.load(std::memory_order_acquire);
-    if (operation.helper_copying % 2 == 1 && copying == operation.helper_copying) return false;
-    if (!last_word()) operation.astray = true;
-    return true;
-}
-
-/// Both sides' parts have moved, or failed.
-RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
-    const bool came =
-        operation.helper_chunks != 0 ||
-        offers_[operation.offer].seen.load(std::memory_order_relaxed) == operation.offer_generation;
-    flow.ignored = came ? 0 : flow.ignored + 1;
-    withdraw(operation);
-    if (operation.copied != Status::kOk) {
-        flow.operations.pop_front();
-        end(operation, operation.copied, 0);
-        return Step::kLeft;
-    }
-    if (!operation.astray) return all_moved(operation, peer);
-    // Who took what can not be told, or was not done: all of it again, and alone from now on.
-    flow.denied = true;
-    operation.stage = Stage::kQueued;
-    return Step::kMoved;
-}
-
-/// The operation is not on offer any more; its slot is free for another one.
-void RmaUnit::withdraw(Operation& operation) {
-    if (operation.offer == kNoOffer) return;
-    base::JointClaims::close(offers_[operation.offer].joint);
-    free_offers_.push_back(operation.offer);
-    operation.offer = kNoOffer;
-}
-
-RmaUnit::Step RmaUnit::copy(Operation& operation, Peer& peer, uint32_t& bytes_left) {
-    const RmaOperation& what = operation.what;
-    const bool get = what.kind == RmaKind::kGet;
-    const base::AtuView atu = peer.view.atu();
-    const uint32_t piece = std::min(what.bytes - operation.moved, bytes_left);
-    uint64_t address = 0;
-    Status status = atu.translate(what.nla, what.bytes, what.key, get ? kAccessRead : kAccessWrite, address);
-    if (status == Status::kOk) {
-        address += operation.moved;
-        std::byte* local = what.local + operation.moved;
-        const int32_t pid = peer.segment.address().pid;
-        status =
-            get ? base::cma_read(pid, local, address, piece) : base::cma_write(pid, local, address, piece);
-    }
-    // What was revoked meanwhile may have been anything when it was moved.
-    if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;
-    bytes_left -= piece;
-    if (status != Status::kOk) {
-        flow_of(what).operations.pop_front();
-        end(operation, status, 0);
-        return Step::kLeft;
-    }
-    operation.moved += piece;
-    if (operation.moved != what.bytes) return Step::kMoved;
-    if (what.bytes >= kOfferBytesMin) ++flow_of(what).ignored;
-    return all_moved(operation, peer);
-}
-
-RmaUnit::Step RmaUnit::all_moved(Operation& operation, Peer& peer) {
-    counters_.rma_bytes += operation.what.bytes;
-    operation.stage = Stage::kNotifyingPeer;
-    const Step step = notify_peer(operation, peer);
-    return step == Step::kBlocked ? Step::kMoved : step;
+    return copy(flow, peer, bytes_left);
 }
 
 /// All data has moved; the operation ends once the other side's notification is placed.

@@ -32,7 +32,10 @@ class RmaUnit {
     /// After so many operations that a target did not come for, it computes, or has its own to move. One in
     /// as many is offered then, because an offer costs both sides some line transfers.
     static constexpr uint32_t kPatience = 8;
-    static constexpr uint32_t kOffersAhead = 8;  ///< operations of a flow that are offered at a time
+    static constexpr uint32_t kAhead = 8;  ///< operations of a flow that are moved at a time
+    /// Copied by one system call; less where the target does a part, so that it finds one.
+    static constexpr uint32_t kBatchBytes = 256u << 10;
+    static constexpr uint32_t kSharedBatchBytes = 128u << 10;
     static constexpr uint32_t kOperationsPerProgress = 64;
 
     /// `faults` may be nullptr.
@@ -55,7 +58,7 @@ class RmaUnit {
     [[nodiscard]] uint64_t malformed() const { return malformed_; }
 
   private:
-    enum class Stage : uint8_t { kFree, kQueued, kAwaitingHelper, kNotifyingPeer, kAwaitingAnswer, kDone };
+    enum class Stage : uint8_t { kFree, kQueued, kMoved, kNotifyingPeer, kAwaitingAnswer, kDone };
     static constexpr uint8_t kNoOffer = UINT8_MAX;
     struct Operation {
         Operation* next = nullptr;
@@ -67,9 +70,9 @@ class RmaUnit {
         Stage stage = Stage::kFree;
         Status status = Status::kOk;  ///< result; before that, a fault to come
         uint8_t offer = kNoOffer;     ///< slot
+        Status copied = Status::kOk;  ///< of a put or get: the first failure
         // Of an offered operation.
-        Status copied = Status::kOk;  ///< the first failure of our own part
-        bool astray = false;          ///< the target's part did not come, or does not add up
+        bool astray = false;  ///< the target's part did not come, or does not add up
         uint16_t offer_generation = 0;
         uint32_t own_chunks = 0;      ///< chunks that we took
         uint32_t helper_chunks = 0;   ///< chunks that the target took, once nothing is left to take
@@ -95,20 +98,22 @@ class RmaUnit {
         kLeft,     ///< it is no longer in the flow
     };
 
+    static bool moves_block(RmaKind kind) { return kind == RmaKind::kPut || kind == RmaKind::kGet; }
+    static bool apart(const RmaOperation& a, const RmaOperation& b);
+    static bool may_move(const Flow& flow, const Operation& operation);
     [[nodiscard]] bool acceptable(const RmaOperation& operation) const;
     Flow& flow_of(const RmaOperation& operation);
     bool advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left);
     Step advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left);
     void offer_ahead(Flow& flow, Peer& peer);
-    [[nodiscard]] bool may_offer(const Operation& operation) const;
     bool offer(Operation& operation, Peer& peer);
-    Step copy_share(Flow& flow, Operation& operation, Peer& peer, uint32_t& bytes_left);
+    OfferPart next_part(const Flow& flow, Operation& operation, uint32_t bytes_max);
+    void own_part_ended(Operation& operation, const Peer& peer, OfferPart part, Status status);
     void close_offer(Operation& operation, const Peer& peer);
     bool settled(Operation& operation, const Peer& peer);
     Step settle(Flow& flow, Operation& operation, Peer& peer);
     void withdraw(Operation& operation);
-    Step copy(Operation& operation, Peer& peer, uint32_t& bytes_left);
-    Step all_moved(Operation& operation, Peer& peer);
+    Step copy(Flow& flow, Peer& peer, uint32_t& bytes_left);
     Step notify_peer(Operation& operation, Peer& peer);
     Step request(Operation& operation, Peer& peer);
     void end(Operation& operation, Status status, uint64_t value);
