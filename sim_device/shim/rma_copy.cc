@@ -166,6 +166,7 @@ void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
     if (operation.helper_chunks == left ||
         (operation.copied != Status::kOk && operation.helper_chunks < left))
         return;
+    ++malformed_;
     operation.astray = true;
     operation.helper_chunks = left + 1;  // no report can say so
 }
@@ -190,7 +191,9 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
     // A target that has left the copy of that time has reported it.
     const uint64_t copying = peer.view.header().copying.load(std::memory_order_acquire);
     if (operation.helper_copying % 2 == 1 && copying == operation.helper_copying) return false;
-    if (!last_word()) operation.astray = true;
+    if (last_word()) return true;
+    ++malformed_;
+    operation.astray = true;
     return true;
 }
 

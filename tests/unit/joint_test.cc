@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -35,6 +36,33 @@ TEST(JointClaims, every_interleaving_of_both_ends_shares_out_every_chunk_once) {
             uint32_t index = 0;
             EXPECT_FALSE(base::JointClaims::claim_front(slot, 7, chunks, index));
             EXPECT_FALSE(base::JointClaims::claim_back(slot, 7, chunks, index));
+            EXPECT_EQ(taken, std::vector<int>(chunks, 1));
+            EXPECT_EQ(base::JointClaims::close(slot), front);
+        }
+    }
+}
+
+TEST(JointClaims, claims_of_several_chunks_leave_none_out_and_take_none_twice) {
+    // Each digit of `turns` in base 6 says which end claims next, and how many it wants.
+    for (uint32_t chunks = 1; chunks <= 5; ++chunks) {
+        for (uint32_t turns = 0; turns < 7776; ++turns) {
+            base::JointSlot slot;
+            base::JointClaims::open(slot, 3);
+            std::vector<int> taken(chunks);
+            uint32_t front = 0;
+            uint32_t left = chunks;
+            for (uint32_t rest = turns; left != 0; rest /= 6) {
+                const bool from_front = rest % 2 == 0;
+                const uint32_t most = 1 + rest / 2 % 3;
+                uint32_t index = 99;
+                const uint32_t count = from_front
+                                           ? base::JointClaims::claim_front(slot, 3, chunks, index, most)
+                                           : base::JointClaims::claim_back(slot, 3, chunks, index, most);
+                ASSERT_EQ(count, std::min(most, left));
+                for (uint32_t i = 0; i < count; ++i) ++taken.at(index + i);
+                left -= count;
+                if (from_front) front += count;
+            }
             EXPECT_EQ(taken, std::vector<int>(chunks, 1));
             EXPECT_EQ(base::JointClaims::close(slot), front);
         }
