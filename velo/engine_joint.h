@@ -1,9 +1,9 @@
 /// Engine: blocks that two processes of a node move together. Part of engine.h.
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
-/// data, and both take chunks until none is left (shm/joint.h): the owner from the front, the reader from the
-/// back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which is
-/// faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
+/// data, and both take chunks until none is left (base/joint.h): the owner from the front, the reader from
+/// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
+/// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
 /// some polls the reader goes on alone. Where direct copies are not permitted, the owner sends everything.
 #pragma once
 
@@ -46,7 +46,7 @@ bool Engine<D>::issue_joint(RmaState& state, const rma::Chunk& chunk) {
     if (peer.joints++ == 0) peer.heard = polls_;
     joint.cookie = slots_.take(
         {.wait = Wait::kJoint, .state = &state, .offset = chunk.offset, .bytes = chunk.bytes, .joint = slot});
-    shm::JointClaims::open(on_node_.joint(slot), generation);
+    base::JointClaims::open(on_node_.joint(slot), generation);
     send_control(peer, {.opcode = Opcode::kJoint,
                         .cookie = joint.cookie,
                         .nla = joint.nla,
@@ -80,7 +80,7 @@ template <class D>
 bool Engine<D>::take_own_chunk(uint32_t slot) {
     Joint& joint = joints_[slot];
     uint32_t index = 0;
-    if (!shm::JointClaims::claim_back(on_node_.joint(slot), joint.generation, joint.chunks, index)) {
+    if (!base::JointClaims::claim_back(on_node_.joint(slot), joint.generation, joint.chunks, index)) {
         close_joint(joint, Status::kOk);
         end_joint_if_done(slot);
         return false;
@@ -125,7 +125,7 @@ void Engine<D>::close_joint(Joint& joint, Status status) {
     if (joint.closed) return;
     joint.closed = true;
     const auto slot = static_cast<uint32_t>(&joint - joints_.data());
-    const uint32_t front = std::min(shm::JointClaims::close(on_node_.joint(slot)), joint.chunks);
+    const uint32_t front = std::min(base::JointClaims::close(on_node_.joint(slot)), joint.chunks);
     // Chunks from the front are whole, unless they reach the end.
     const uint64_t taken = uint64_t{front + joint.own_chunks} * joint.chunk_bytes;
     const uint32_t last_bytes = joint.bytes - (joint.chunks - 1) * joint.chunk_bytes;
@@ -281,8 +281,8 @@ bool Engine<D>::advance_help(size_t index, uint32_t& moved) {
             const uint32_t chunk_bytes = joint_chunk_bytes(help.bytes);
             const uint32_t chunks = (help.bytes + chunk_bytes - 1) / chunk_bytes;
             uint32_t chunk = 0;
-            if (!help.claims || !shm::JointClaims::claim_front(on_node_.joint_of(peer.index, help.slot),
-                                                               help.generation, chunks, chunk)) {
+            if (!help.claims || !base::JointClaims::claim_front(on_node_.joint_of(peer.index, help.slot),
+                                                                help.generation, chunks, chunk)) {
                 return false;
             }
             help.offset = std::min(chunk, chunks - 1) * chunk_bytes;

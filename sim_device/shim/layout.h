@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sim_device/shim/offer.h"
 #include "velo/base/atu_table.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
@@ -54,9 +55,10 @@ struct Identity {
 };
 
 /// "velshim" and the version of this layout.
-inline constexpr uint64_t kShimMagic = 0x76656c7368696d01;
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d02;
 
-/// Owner: the segment's creator. Peers read it once, at attach, but for `life` and `claims`.
+/// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `claims` and
+/// `copying`.
 struct DeviceHeader {
     uint64_t magic;
     Identity identity;
@@ -64,6 +66,9 @@ struct DeviceHeader {
     /// Odd while the owner stands between claiming cells in someone's ring or mailbox and publishing them
     /// (abandoned_claims.h). On a line of its own: it changes with every send.
     alignas(64) std::atomic<uint64_t> claims;
+    /// Odd while the owner moves a part of a peer's operation, from before the claim until after the report
+    /// (copy_helper.h).
+    alignas(64) std::atomic<uint64_t> copying;
 };
 
 struct MailboxControl {
@@ -76,7 +81,9 @@ struct Contact {
     base::SegmentAddress segment;
 };
 
-/// An RMA operation that its target executes: it needs the target's CPU for atomicity or order.
+/// An RMA operation that its target executes: it needs the target's CPU for atomicity or order. A put or get
+/// is an offer (offer.h) instead, and not answered: `operand` is the requester's address, `compare` the
+/// terms.
 struct Request {
     uint64_t nla = 0;
     uint64_t operand = 0;
@@ -111,7 +118,7 @@ static_assert(ContactRing::bytes_for(1) - ContactRing::bytes_for(0) == 64);
 
 /// Offsets, in bytes from the segment's beginning. Equal arguments give equal layouts in every process.
 struct Layout {
-    size_t mailbox_control, contacts, notifications, answers, requests, atu, slots, bytes;
+    size_t mailbox_control, contacts, notifications, answers, requests, offers, atu, slots, bytes;
 
     constexpr Layout(uint32_t mailbox_slots, uint32_t ports) {
         size_t at = base::SharedSegment::kHeaderBytes;
@@ -126,6 +133,7 @@ struct Layout {
         notifications = place(NotificationRing::bytes_for(kNotificationCells));
         answers = place(AnswerRing::bytes_for(kAnswerCells));
         requests = place(RequestRing::bytes_for(kRequestCells) * ports);
+        offers = place(sizeof(OfferSlot) * kOfferSlots);
         atu = place(base::AtuTable::bytes_for(kAtuEntries));
         // A process without a mailbox keeps one slot that nobody writes: its reader needs no special case.
         slots = place(kPacketBytes * std::max<size_t>(mailbox_slots, 1));
@@ -156,6 +164,7 @@ class SegmentView {
     [[nodiscard]] RequestRing requests(uint32_t port) const {
         return {memory_ + layout_.requests + port * RequestRing::bytes_for(kRequestCells), kRequestCells};
     }
+    [[nodiscard]] OfferSlot* offers() const { return reinterpret_cast<OfferSlot*>(memory_ + layout_.offers); }
     [[nodiscard]] std::byte* atu_memory() const { return memory_ + layout_.atu; }
     [[nodiscard]] base::AtuView atu() const { return {atu_memory(), kAtuEntries}; }
 

@@ -6,8 +6,11 @@
 
 namespace velo::shim {
 
-RequestServer::RequestServer(PeerTable& peers, SegmentView own, uint32_t ports, base::AtuView atu)
-    : peers_(peers), notifications_(own.notifications()), atu_(atu), ports_(ports) {
+static_assert(static_cast<uint8_t>(RmaKind::kPut) == 0 && static_cast<uint8_t>(RmaKind::kGet) == 1);
+
+RequestServer::RequestServer(PeerTable& peers, SegmentView own, uint32_t ports, base::AtuView atu,
+                             CopyHelper& helper)
+    : peers_(peers), notifications_(own.notifications()), atu_(atu), helper_(helper), ports_(ports) {
     for (uint32_t port = 0; port < ports; ++port) ports_[port].ring = own.requests(port);
 }
 
@@ -20,6 +23,10 @@ uint32_t RequestServer::progress() {
             port.from = peers_.find_source(source_id(port.request.node, port.request.vpid));
             if (port.from == kNoAddr) {
                 ++unknown_source_;
+                continue;
+            }
+            if (port.request.kind <= static_cast<uint8_t>(RmaKind::kGet)) {
+                if (!helper_.take(port.request, port.from)) ++malformed_;
                 continue;
             }
             execute(port);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim_device/shim/copy_helper.h"
 #include "sim_device/shim/peer_table.h"
 
 namespace velo::shim {
@@ -14,8 +15,9 @@ class RequestServer {
   public:
     static constexpr uint32_t kRequestsPerProgress = 64;  ///< a port
 
-    /// `atu`: the owner's private copy of its table; the one in the segment peers could overwrite.
-    RequestServer(PeerTable& peers, SegmentView own, uint32_t ports, base::AtuView atu);
+    /// `atu`: the owner's private copy of its table; the one in the segment peers could overwrite. Offers to
+    /// help with puts and gets go to `helper`.
+    RequestServer(PeerTable& peers, SegmentView own, uint32_t ports, base::AtuView atu, CopyHelper& helper);
 
     /// Serves each port's ring. A request whose notification finds no room waits, and its port with it.
     uint32_t progress();
@@ -44,6 +46,7 @@ class RequestServer {
     PeerTable& peers_;
     NotificationRing notifications_;
     base::AtuView atu_;
+    CopyHelper& helper_;
     std::vector<Port> ports_;
     uint64_t unknown_source_ = 0;
     uint64_t malformed_ = 0;

@@ -3,14 +3,9 @@
 #include <algorithm>
 
 #include "sim_device/shim/abandoned_claims.h"
-#include "velo/base/cma.h"
 
 namespace velo::shim {
 namespace {
-
-bool moves_block(RmaKind kind) {
-    return kind == RmaKind::kPut || kind == RmaKind::kGet;
-}
 
 bool is_atomic(RmaKind kind) {
     return kind == RmaKind::kFetchAdd || kind == RmaKind::kCompareSwap || kind == RmaKind::kLock;
@@ -23,10 +18,12 @@ RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faul
       faults_(faults),
       answers_(own.answers()),
       notifications_(own.notifications()),
+      offers_(own.offers()),
       operations_(size_t{ports} * kPortOperationsMax),
       ports_(ports) {
     static_assert(kPortsMax * kPortOperationsMax <= UINT16_MAX + 1, "an operation's id holds its index");
     for (Operation& operation : operations_) free_.push_back(&operation);
+    for (uint32_t slot = kOfferSlots; slot-- > 0;) free_offers_.push_back(static_cast<uint8_t>(slot));
 }
 
 bool RmaUnit::acceptable(const RmaOperation& operation) const {
@@ -68,6 +65,9 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     operation.moved = 0;
     operation.stage = Stage::kQueued;
     operation.status = Status::kOk;
+    operation.offer = kNoOffer;
+    operation.copied = Status::kOk;
+    operation.astray = false;
     if (faults_ != nullptr) [[unlikely]] {
         const RmaFault fault = faults_->rma(what.port);
         operation.status = faults_->dead() ? Status::kPeerDead : fault.status;
@@ -107,8 +107,7 @@ uint32_t RmaUnit::progress(uint64_t now_ns) {
 bool RmaUnit::advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left) {
     for (uint32_t tries = port.active_count; tries != 0; --tries) {
         Flow* flow = port.active.pop_front();
-        Operation* operation = flow->operations.front();
-        const Step step = advance(*operation, now_ns, bytes_left);
+        const Step step = advance(*flow, now_ns, bytes_left);
         if (step == Step::kLeft && flow->operations.empty()) {
             --port.active_count;
         } else {
@@ -119,49 +118,24 @@ bool RmaUnit::advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left) {
     return false;
 }
 
-/// Takes the head of a flow further; pops it before it can be released.
-RmaUnit::Step RmaUnit::advance(Operation& operation, uint64_t now_ns, uint32_t& bytes_left) {
-    Peer& peer = peers_[operation.what.peer];
-    if (now_ns < operation.not_before_ns && !peer.dead) return Step::kBlocked;
-    if (peer.dead && operation.status == Status::kOk) operation.status = Status::kPeerDead;
-    if (operation.status != Status::kOk) {
-        flow_of(operation.what).operations.pop_front();
-        end(operation, operation.status, 0);
+/// Takes the head of a flow further, and pops it before it can be released; or, where the head only waits for
+/// the target's part of it, the one behind it.
+RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left) {
+    Operation& head = *flow.operations.front();
+    Peer& peer = peers_[head.what.peer];
+    if (now_ns < head.not_before_ns && !peer.dead) return Step::kBlocked;
+    if (peer.dead && head.status == Status::kOk) head.status = Status::kPeerDead;
+    if (head.status != Status::kOk) {
+        withdraw(head);
+        flow.operations.pop_front();
+        end(head, head.status, 0);
         return Step::kLeft;
     }
-    if (!moves_block(operation.what.kind)) return request(operation, peer);
-    if (operation.stage == Stage::kQueued) return copy(operation, peer, bytes_left);
-    return notify_peer(operation, peer);
-}
-
-RmaUnit::Step RmaUnit::copy(Operation& operation, Peer& peer, uint32_t& bytes_left) {
-    const RmaOperation& what = operation.what;
-    const bool get = what.kind == RmaKind::kGet;
-    const base::AtuView atu = peer.view.atu();
-    const uint32_t piece = std::min(what.bytes - operation.moved, bytes_left);
-    uint64_t address = 0;
-    Status status = atu.translate(what.nla, what.bytes, what.key, get ? kAccessRead : kAccessWrite, address);
-    if (status == Status::kOk) {
-        address += operation.moved;
-        std::byte* local = what.local + operation.moved;
-        const int32_t pid = peer.segment.address().pid;
-        status =
-            get ? base::cma_read(pid, local, address, piece) : base::cma_write(pid, local, address, piece);
-    }
-    // What was revoked meanwhile may have been anything when it was moved.
-    if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;
-    bytes_left -= piece;
-    if (status != Status::kOk) {
-        flow_of(what).operations.pop_front();
-        end(operation, status, 0);
-        return Step::kLeft;
-    }
-    operation.moved += piece;
-    if (operation.moved != what.bytes) return Step::kMoved;
-    counters_.rma_bytes += what.bytes;
-    operation.stage = Stage::kNotifyingPeer;
-    const Step step = notify_peer(operation, peer);
-    return step == Step::kBlocked ? Step::kMoved : step;
+    if (!moves_block(head.what.kind)) return request(head, peer);
+    if (head.stage == Stage::kNotifyingPeer) return notify_peer(head, peer);
+    if (head.stage == Stage::kMoved && settled(head, peer)) return settle(flow, head, peer);
+    offer_ahead(flow, peer);
+    return copy(flow, peer, bytes_left);
 }
 
 /// All data has moved; the operation ends once the other side's notification is placed.

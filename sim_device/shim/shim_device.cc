@@ -53,7 +53,8 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       peers_(segment_.address(), own_, identity_of(config)),
       atu_(own_.atu_memory(), kAtuEntries),
       rma_(peers_, own_, config.ports, faults_.get()),
-      server_(peers_, own_, config.ports, atu_.view()),
+      helper_(peers_, own_, atu_.view()),
+      server_(peers_, own_, config.ports, atu_.view(), helper_),
       owner_pid_(getpid()) {}
 
 ShimDevice::~ShimDevice() {
@@ -120,11 +121,14 @@ uint32_t ShimDevice::progress(uint64_t now_ns) {
     if (faults_) [[unlikely]]
         events += release_delayed(now_ns);
     events += server_.progress();
-    return events + rma_.progress(now_ns);
+    // Its own operations come first; a process that has none to move helps others with theirs.
+    const uint32_t own = rma_.progress(now_ns);
+    return events + (own != 0 ? own : helper_.progress());
 }
 
 void ShimDevice::check_life() {
     segment_.beat(now_ns_);
+    helper_.beat();
     std::vector<DeviceAddr> died;
     peers_.check_life(died);
     for (const DeviceAddr peer : died) {
@@ -247,6 +251,7 @@ ShimCounters ShimDevice::shim_counters() const {
     return {.contacts_accepted = peers_.contact_counters().accepted,
             .contacts_refused = peers_.contact_counters().refused,
             .malformed = rma_.malformed() + server_.malformed(),
+            .helped_bytes = helper_.moved_bytes(),
             .abandoned_claims = abandoned_claims_};
 }
 

@@ -4,7 +4,8 @@
 /// whoever talks to it maps that segment. VELO packets are stored straight into the receiver's mailbox; puts
 /// and gets copy between the two processes' memories; atomics are served by their target's progress().
 /// What the hardware would do by itself happens in progress(), so a process that does not call it neither
-/// moves its own operations nor serves requests; packets and others' puts and gets reach it all the same.
+/// moves its own operations nor serves requests; packets and others' puts and gets reach it all the same. One
+/// that does call it moves parts of others' long puts and gets, so that two processors copy (copy_helper.h).
 #pragma once
 
 #include <array>
@@ -28,6 +29,7 @@ struct ShimCounters {
     uint64_t contacts_accepted = 0;
     uint64_t contacts_refused = 0;
     uint64_t malformed = 0;         ///< requests, answers and notifications that made no sense; dropped
+    uint64_t helped_bytes = 0;      ///< moved by this process for puts and gets of others
     uint64_t abandoned_claims = 0;  ///< times that a ring went on without what a dead process had claimed
 };
 
@@ -181,6 +183,7 @@ class ShimDevice {
     PeerTable peers_;
     base::AtuTable atu_;
     RmaUnit rma_;
+    CopyHelper helper_;
     RequestServer server_;
     uint64_t now_ns_ = 0;  ///< of the last progress()
     uint64_t next_life_check_ns_ = 0;

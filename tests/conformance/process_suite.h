@@ -350,9 +350,63 @@ TYPED_TEST_P(DeviceProcesses, a_killed_process_is_noticed_and_its_operations_end
     });
 }
 
+/// Its target is in progress() all the time, and may have a part of what is moved in hand when it is killed.
+TYPED_TEST_P(DeviceProcesses, a_target_that_is_killed_while_long_operations_move_ends_them) {
+    constexpr uint32_t kBytes = 1u << 20;
+    constexpr size_t kVictims = 6;
+    std::array<pid_t, kVictims + 1> victims = {};
+    for (size_t number = 1; number <= kVictims; ++number) {
+        victims[number] = this->spawn(number, [number](auto& process) {
+            std::vector<std::byte> memory(kBytes, static_cast<std::byte>(number));
+            if (process.device.register_memory(memory.data(), kBytes, kAccessAny,
+                                               process.board.registrations[number]) != Status::kOk) {
+                return false;
+            }
+            process.connect(0);
+            process.board.words[0] += 1;
+            return process.drive([] { return false; });
+        });
+    }
+    this->main([&victims](auto& process) {
+        std::array<DeviceAddr, kVictims + 1> peers;
+        for (size_t number = 1; number <= kVictims; ++number) peers[number] = process.connect(number);
+        process.drive([&] { return process.board.words[0].load() == kVictims; });
+        std::vector<std::byte> local(4 * kBytes);
+        for (size_t number = 1; number <= kVictims; ++number) {
+            const Registration registration = process.board.registrations[number];
+            uint64_t ended = 0;
+            uint32_t outstanding = 0;
+            bool dead = false;
+            while (!dead || outstanding != 0) {
+                if (!dead && outstanding < 4) {
+                    const RmaOperation operation = {.kind = number % 2 == 0 ? RmaKind::kGet : RmaKind::kPut,
+                                                    .peer = peers[number],
+                                                    .local = local.data() + outstanding * kBytes,
+                                                    .nla = registration.nla,
+                                                    .key = registration.key,
+                                                    .bytes = kBytes};
+                    EXPECT_EQ(process.device.post(operation), Status::kOk);
+                    ++outstanding;
+                }
+                Notification notification;
+                if (!process.drive([&] { return process.device.poll_notification(notification); }))
+                    return false;
+                --outstanding;
+                if (++ended == 3 * number) kill(victims[number], SIGKILL);
+                if (notification.status == Status::kOk) continue;
+                EXPECT_EQ(notification.status, Status::kPeerDead);
+                dead = true;
+            }
+            EXPECT_GE(ended, 3 * number);
+        }
+        return true;
+    });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(DeviceProcesses, concurrent_senders_each_keep_order_and_content,
                             two_processes_answer_each_other_for_many_laps, puts_and_gets_cross_processes,
                             additions_of_processes_and_of_the_owner_sum_up,
-                            a_killed_process_is_noticed_and_its_operations_end);
+                            a_killed_process_is_noticed_and_its_operations_end,
+                            a_target_that_is_killed_while_long_operations_move_ends_them);
 
 }  // namespace velo::conformance

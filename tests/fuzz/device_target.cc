@@ -18,6 +18,7 @@ namespace {
 constexpr uint32_t kSlots = 8;
 constexpr uint32_t kPorts = 2;
 constexpr uint32_t kMessageBytesMax = 600;
+constexpr uint32_t kLongBytes = 72u << 10;  // past the shortest operation that is offered
 
 PacketStatus any_status(Input& input) {
     PacketStatus status = PacketStatus::unpack(input.take<uint64_t>());
@@ -192,35 +193,62 @@ void device(Input& input) {
             "a message is at least a packet");
 }
 
-/// The RMA unit: requests, answers, notifications and contacts of any content.
+/// Offers the victim a part of a get or put of 1 to 64 bytes, from or to `local`, as its peer would.
+void offer_any(Input& input, Process& victim, Process& peer, const Registration& range,
+               const HeapMemory& local) {
+    shim::OfferTerms terms = {.bytes = 1 + static_cast<uint32_t>(input.below(64)),
+                              .generation = input.byte(),
+                              .slot = static_cast<uint8_t>(input.below(shim::kOfferSlots)),
+                              .kind = static_cast<RmaKind>(input.below(2))};
+    shim::Request request = {.nla = range.nla + input.below(80),
+                             .operand = reinterpret_cast<uint64_t>(local.data()),
+                             .compare = terms.pack(),
+                             .key = range.key,
+                             .node = static_cast<uint16_t>(1 + input.below(2)),
+                             .kind = static_cast<uint8_t>(terms.kind)};
+    shim::OfferSlot& slot = peer.view.offers()[terms.slot];
+    slot.terms = request.compare;
+    slot.address = request.operand;
+    slot.nla = request.nla;
+    slot.key = request.key;
+    slot.joint.claims = uint64_t{terms.generation} << 48 | (input.flag() ? input.take<uint64_t>() >> 16 : 0);
+    // Either side may say something else.
+    if (input.byte() % 4 == 0) request.compare ^= input.take<uint64_t>();
+    if (input.byte() % 4 == 0) request.operand ^= input.byte();
+    if (input.byte() % 4 == 0) request.kind ^= 1;
+    (void)victim.view.requests(static_cast<uint32_t>(input.below(kPorts))).push(request);
+}
+
+/// The RMA unit: requests, offers, answers, notifications and contacts of any content.
 void requests(Input& input) {
     Process victim(1);
     Process peer(2);
     (void)peer.connect(victim);
     const DeviceAddr to_peer = victim.connect(peer);
-    const HeapMemory open(64), readable(64), source(4096), sink(4096), remote(4096);
+    const HeapMemory open(64), readable(64), source(kLongBytes), sink(kLongBytes), remote(kLongBytes);
     Registration open_range, readable_range, remote_range;
     require(
         victim.device.register_memory(open.data(), 60, kAccessAny, open_range) == Status::kOk &&
             victim.device.register_memory(readable.data(), 64, kAccessRead, readable_range) == Status::kOk &&
-            peer.device.register_memory(remote.data(), 4096, kAccessAny, remote_range) == Status::kOk,
+            peer.device.register_memory(remote.data(), kLongBytes, kAccessAny, remote_range) == Status::kOk,
         "room for three registrations");
     uint32_t outstanding = 0;
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {
         const Registration& range = input.flag() ? open_range : readable_range;
-        switch (input.below(8)) {
+        switch (input.below(9)) {
             case 0:
             case 1: {
-                shim::Request request = {.nla = input.take<uint64_t>(),
-                                         .operand = input.take<uint64_t>(),
-                                         .compare = input.take<uint16_t>(),
-                                         .key = input.take<uint32_t>(),
-                                         .operation_id = input.take<uint16_t>(),
-                                         .node = static_cast<uint16_t>(1 + input.below(3)),
-                                         .cookie = input.byte(),
-                                         .kind = static_cast<uint8_t>(input.below(9)),
-                                         .bytes = input.flag() ? input.byte() : static_cast<uint8_t>(input.below(10)),
-                                         .notify = input.byte()};
+                shim::Request request = {
+                    .nla = input.take<uint64_t>(),
+                    .operand = input.take<uint64_t>(),
+                    .compare = input.take<uint16_t>(),
+                    .key = input.take<uint32_t>(),
+                    .operation_id = input.take<uint16_t>(),
+                    .node = static_cast<uint16_t>(1 + input.below(3)),
+                    .cookie = input.byte(),
+                    .kind = static_cast<uint8_t>(input.below(9)),
+                    .bytes = input.flag() ? input.byte() : static_cast<uint8_t>(input.below(10)),
+                    .notify = input.byte()};
                 if (input.byte() % 8 != 0) {
                     request.nla = range.nla + request.nla % 80;
                     request.key = range.key;
@@ -250,24 +278,25 @@ void requests(Input& input) {
             case 4: victim.damage(input); break;
             case 5: {
                 const RmaKind kind = static_cast<RmaKind>(input.below(8));
-                const RmaOperation operation = {.kind = kind,
-                                                .port = static_cast<uint8_t>(input.below(kPorts + 1)),
-                                                .notify = static_cast<uint8_t>(input.below(9)),
-                                                .cookie = input.byte(),
-                                                .peer = input.byte() == 1 ? DeviceAddr{7} : to_peer,
-                                                .local = kind == RmaKind::kGet ? sink.data() : source.data(),
-                                                .nla = remote_range.nla + input.below(4200),
-                                                .key = remote_range.key + (input.byte() == 1 ? 2 : 0),
-                                                .bytes = kind <= RmaKind::kGet
-                                                             ? static_cast<uint32_t>(input.below(4097))
-                                                             : static_cast<uint32_t>(input.below(10)),
-                                                .operand = input.byte(),
-                                                .compare = input.byte()};
+                const RmaOperation operation = {
+                    .kind = kind,
+                    .port = static_cast<uint8_t>(input.below(kPorts + 1)),
+                    .notify = static_cast<uint8_t>(input.below(9)),
+                    .cookie = input.byte(),
+                    .peer = input.byte() == 1 ? DeviceAddr{7} : to_peer,
+                    .local = kind == RmaKind::kGet ? sink.data() : source.data(),
+                    .nla = remote_range.nla + (input.flag() ? 0 : input.below(kLongBytes + 100)),
+                    .key = remote_range.key + (input.byte() == 1 ? 2 : 0),
+                    .bytes = kind <= RmaKind::kGet ? static_cast<uint32_t>(input.below(kLongBytes + 1))
+                                                   : static_cast<uint32_t>(input.below(10)),
+                    .operand = input.byte(),
+                    .compare = input.byte()};
                 if (victim.device.post(operation) != Status::kOk) break;
                 outstanding += (operation.notify & kNotifyRequester) != 0;
                 break;
             }
             case 6: victim.progress(input); break;
+            case 8: offer_any(input, victim, peer, range, sink); break;
             case 7: {
                 Notification notification;
                 for (int i = 0; i < 16 && victim.device.poll_notification(notification); ++i) {

@@ -2,7 +2,10 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cerrno>
+
+#include "velo/base/check.h"
 
 namespace velo::base {
 namespace {
@@ -37,6 +40,29 @@ Status copy_all(Call call, uint64_t local, uint64_t remote, size_t bytes) noexce
     return Status::kOk;
 }
 
+/// `together`: process_vm_readv or -writev; `one`: copies one part.
+template <class Together, class One>
+void copy_parts(Together together, One one, int32_t pid, std::span<CmaPart> parts) noexcept {
+    VELO_CHECK(parts.size() <= kCmaPartsMax, "%zu parts", parts.size());
+    if (parts.size() > 1) {
+        std::array<iovec, kCmaPartsMax> here;
+        std::array<iovec, kCmaPartsMax> there;
+        size_t bytes = 0;
+        for (size_t i = 0; i < parts.size(); ++i) {
+            here[i] = {parts[i].local, parts[i].bytes};
+            there[i] = {reinterpret_cast<void*>(parts[i].remote), parts[i].bytes};
+            bytes += parts[i].bytes;
+        }
+        const ssize_t moved = together(pid, here.data(), parts.size(), there.data(), parts.size(), 0ul);
+        if (moved == static_cast<ssize_t>(bytes)) {
+            for (CmaPart& part : parts) part.status = Status::kOk;
+            return;
+        }
+    }
+    // Which part it was that failed, each part tells by itself.
+    for (CmaPart& part : parts) part.status = one(pid, part.local, part.remote, part.bytes);
+}
+
 }  // namespace
 
 Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept {
@@ -49,6 +75,16 @@ Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t by
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_writev(pid, here, 1, there, 1, 0); },
         reinterpret_cast<uint64_t>(local), remote, bytes);
+}
+
+void cma_read(int32_t pid, std::span<CmaPart> parts) noexcept {
+    const auto one = [](auto... arguments) { return cma_read(arguments...); };
+    copy_parts(process_vm_readv, one, pid, parts);
+}
+
+void cma_write(int32_t pid, std::span<CmaPart> parts) noexcept {
+    const auto one = [](auto... arguments) { return cma_write(arguments...); };
+    copy_parts(process_vm_writev, one, pid, parts);
 }
 
 }  // namespace velo::base

@@ -14,7 +14,7 @@ struct OnNode::Layout {
     size_t contacts = base::SharedSegment::kHeaderBytes;
     size_t bells = contacts + base::round_up(ContactRing::bytes_for(kContacts), kLineBytes);
     size_t joints = bells + base::round_up(kBellWords * sizeof(std::atomic<uint64_t>), kLineBytes);
-    size_t atu = joints + kJointSlots * sizeof(JointSlot);
+    size_t atu = joints + kJointSlots * sizeof(JointLine);
     size_t bytes;
 
     explicit Layout(uint32_t registrations_max)
@@ -33,7 +33,7 @@ OnNode::OnNode(const OnNodeConfig& config) : config_(config) {
     std::byte* memory = segment_.bytes().data();
     contacts_ = ContactRing(memory + layout.contacts, kContacts);
     bells_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
-    joints_ = reinterpret_cast<JointSlot*>(memory + layout.joints);
+    joints_ = reinterpret_cast<JointLine*>(memory + layout.joints);
     atu_ = base::AtuTable(memory + layout.atu, config.registrations_max);
 }
 
@@ -65,7 +65,7 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     entry->name = address.name;
     entry->contacts = ContactRing(memory + layout.contacts, kContacts);
     entry->bells = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
-    entry->joints = reinterpret_cast<JointSlot*>(memory + layout.joints);
+    entry->joints = reinterpret_cast<JointLine*>(memory + layout.joints);
     entry->atu = base::AtuView(memory + layout.atu, address.registrations_max);
     peer = index;
     if (index == peers_.size()) {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "velo/base/atu_table.h"
+#include "velo/base/joint.h"
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
-#include "velo/shm/joint.h"
 #include "velo/shm/ring.h"
 
 namespace velo::shm {
@@ -26,6 +26,7 @@ using PeerIndex = uint32_t;
 
 /// Blocks that a process may have moved jointly at a time.
 inline constexpr uint32_t kJointSlots = 64;
+struct alignas(64) JointLine : base::JointSlot {};
 
 struct OnNodeConfig {
     uint64_t name = 0;  ///< this process, as its peers know it
@@ -120,8 +121,10 @@ class OnNode {
     }
 
     /// Slots of blocks that this process reads, and those of a peer.
-    [[nodiscard]] JointSlot& joint(uint32_t slot) { return joints_[slot]; }
-    [[nodiscard]] JointSlot& joint_of(PeerIndex peer, uint32_t slot) { return peers_[peer]->joints[slot]; }
+    [[nodiscard]] base::JointSlot& joint(uint32_t slot) { return joints_[slot]; }
+    [[nodiscard]] base::JointSlot& joint_of(PeerIndex peer, uint32_t slot) {
+        return peers_[peer]->joints[slot];
+    }
 
     /// Hands up to `budget` messages of each polled ring to handler.deliver(PeerIndex, const Message&). A
     /// message that handler.accepts(const Message&) refuses stays where it is. Returns how many were taken.
@@ -204,7 +207,7 @@ class OnNode {
         base::SharedSegment segment;
         ContactRing contacts;
         std::atomic<uint64_t>* bells = nullptr;
-        JointSlot* joints = nullptr;
+        JointLine* joints = nullptr;
         base::AtuView atu;
         base::Mapping out_memory;
         uint64_t out_offset = 0;
@@ -255,7 +258,7 @@ class OnNode {
     base::SharedSegment segment_;
     ContactRing contacts_;
     std::atomic<uint64_t>* bells_ = nullptr;
-    JointSlot* joints_ = nullptr;
+    JointLine* joints_ = nullptr;
     base::AtuTable atu_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<PeerIndex> spare_peers_;
