@@ -56,7 +56,9 @@ class Engine {
                    std::string& error);
     bool disconnect(velo_peer& peer);
 
-    Status send_now(velo_peer& peer, velo_send_t& send);
+    /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
+    /// wider than it stored.)
+    [[gnu::always_inline]] Status send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag);
     /// The lock stays held when the result is not nullptr, until commit().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes);
@@ -214,8 +216,17 @@ class Engine {
     };
 
     // Peers and messages (this file).
-    velo_peer& peer_of(velo_path_t path, uint32_t index);
+    /// The peer behind a path's index.
+    velo_peer& peer_of(velo_path_t path, uint32_t index) {
+        const std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? by_on_node_ : by_device_;
+        if (index < table.size() && table[index] != nullptr) [[likely]]
+            return *table[index];
+        return add_peer_of(path, index);
+    }
+    velo_peer& add_peer_of(velo_path_t path, uint32_t index);
     Status try_send(velo_peer& peer, velo_send_t& send);
+    [[gnu::noinline]] Status send_other_now(velo_peer& peer, const void* header, uint32_t header_bytes,
+                                            const void* payload, uint32_t payload_bytes, uint8_t tag);
     void enqueue(velo_peer& peer, velo_send_t& send);
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
@@ -346,7 +357,8 @@ struct Engine<D>::Handler {
     [[nodiscard]] bool accepts(const shm::Message& message) const {
         return accepts(message.message_class, message.tag);
     }
-    void deliver(uint32_t index, MessageClass message_class, uint8_t tag, std::byte* data, uint32_t bytes) {
+    [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
+                                        std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.peer_of(path, index);
         if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.lock_);
@@ -358,7 +370,7 @@ struct Engine<D>::Handler {
             ++engine.counters_.engine_malformed;
         }
     }
-    void deliver(shm::PeerIndex index, const shm::Message& message) {
+    [[gnu::always_inline]] void deliver(shm::PeerIndex index, const shm::Message& message) {
         deliver(index, message.message_class, message.tag, message.data, message.bytes);
     }
 };

@@ -7,16 +7,27 @@
 namespace velo {
 
 template <class D>
-Status Engine<D>::send_now(velo_peer& peer, velo_send_t& send) {
+inline Status Engine<D>::send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag) {
     const std::lock_guard guard(lock_);
-    send.message_class = static_cast<uint8_t>(MessageClass::kHost);
-    send.done = 0;
-    send.total = send.bytes[0] + send.bytes[1];
-    send.stalled = false;
-    if (peer.path == VELO_PATH_ON_NODE && send.total <= shm::kInlineBytesMax && peer.pending.empty() &&
-        !peer.gone && on_node_.send_line(peer.index, MessageClass::kHost, send.tag, send.data, send.bytes)) {
+    if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
+        !peer.gone && on_node_.send_line(peer.index, parts, tag)) {
         return Status::kOk;
     }
+    return send_other_now(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
+}
+
+template <class D>
+Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t header_bytes,
+                                 const void* payload, uint32_t payload_bytes, uint8_t tag) {
+    velo_send_t send = {.data = {header, payload},
+                        .bytes = {header_bytes, payload_bytes},
+                        .next = nullptr,
+                        .total = header_bytes + payload_bytes,
+                        .done = 0,
+                        .tag = tag,
+                        .message_class = static_cast<uint8_t>(MessageClass::kHost),
+                        .origin = 0,
+                        .stalled = false};
     // Half a message must not go: nobody would be left to send the rest.
     if (!peer.pending.empty() ||
         (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {

@@ -109,9 +109,9 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     return Status::kOk;
 }
 
-/// The peer behind a path's index; one that only wrote to us so far gets its place here.
+/// One that only wrote to us so far gets its place here.
 template <class D>
-velo_peer& Engine<D>::peer_of(velo_path_t path, uint32_t index) {
+velo_peer& Engine<D>::add_peer_of(velo_path_t path, uint32_t index) {
     std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? by_on_node_ : by_device_;
     if (index >= table.size()) [[unlikely]]
         table.resize(index + 1, nullptr);

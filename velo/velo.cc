@@ -123,13 +123,11 @@ velo_path_t velo_peer_path(const velo_peer_t* peer) noexcept {
 
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    velo_send_t send = {};
-    send.data[0] = header;
-    send.bytes[0] = static_cast<uint32_t>(header_bytes);
-    send.data[1] = payload;
-    send.bytes[1] = static_cast<uint32_t>(payload_bytes);
-    send.tag = tag;
-    return static_cast<int>(engine->send_now(*peer, send));
+    const velo::shm::LineParts parts = {.header = header,
+                                        .payload = payload,
+                                        .header_bytes = static_cast<uint32_t>(header_bytes),
+                                        .payload_bytes = static_cast<uint32_t>(payload_bytes)};
+    return static_cast<int>(engine->send_now(*peer, parts, tag));
 }
 
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {

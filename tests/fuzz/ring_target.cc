@@ -91,12 +91,10 @@ void ring(Input& input) {
             }
             case 7: {
                 constexpr std::byte kData[shm::kInlineBytesMax] = {};
-                const void* const data[2] = {kData, kData};
                 const auto one = static_cast<uint32_t>(input.below(shm::kInlineBytesMax + 1));
-                const uint32_t parts[2] = {
-                    one, static_cast<uint32_t>(input.below(shm::kInlineBytesMax - one + 1))};
+                const auto two = static_cast<uint32_t>(input.below(shm::kInlineBytesMax - one + 1));
                 bool wake = false;
-                (void)producer.send_line(MessageClass::kHost, input.byte(), data, parts, wake);
+                (void)producer.send_line({kData, kData, one, two}, input.byte(), wake);
                 break;
             }
         }

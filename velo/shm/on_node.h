@@ -91,11 +91,10 @@ class OnNode {
     }
 
     /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.
-    [[nodiscard]] bool send_line(PeerIndex peer, MessageClass message_class, uint8_t tag,
-                                 const void* const data[2], const uint32_t bytes[2]) {
+    [[nodiscard, gnu::always_inline]] bool send_line(PeerIndex peer, const LineParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
-        if (!to.out || to.dead || !to.out.send_line(message_class, tag, data, bytes, wake)) return false;
+        if (!to.out || to.dead || !to.out.send_line(parts, tag, wake)) return false;
         ++counters_.messages_sent;
         if (wake) [[unlikely]]
             ring_bell(to);
@@ -284,17 +283,28 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         Peer& peer = *peers_[index];
         uint32_t messages = 0;
         while (messages < budget) {
+            const uint64_t word = peer.in.word();
+            if (word == 0) break;
             Message message;
-            const RingConsumer::Peek seen = peer.in.peek(message);
-            if (seen == RingConsumer::Peek::kNothing) break;
-            if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
-                close_ring(index);
-                break;
+            if (LineHeader::is_of_line(word)) [[likely]] {
+                message.tag = LineHeader::tag_of(word);
+                message.bytes = LineHeader::bytes_of(word);
+                if (!handler.accepts(message)) [[unlikely]]
+                    break;
+                message.data = peer.in.take_line();
+                handler.deliver(index, message);
+            } else {
+                const RingConsumer::Peek seen = peer.in.peek(message);
+                if (seen == RingConsumer::Peek::kNothing) break;
+                if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
+                    close_ring(index);
+                    break;
+                }
+                if (!handler.accepts(message)) [[unlikely]]
+                    break;
+                peer.in.take(message);
+                handler.deliver(index, message);
             }
-            if (!handler.accepts(message)) [[unlikely]]
-                break;
-            peer.in.take(message);
-            handler.deliver(index, message);
             peer.in.release();
             ++counters_.messages_received;
             ++messages;

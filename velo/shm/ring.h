@@ -79,6 +79,19 @@ struct LineHeader {
                uint64_t{measure} << 18 | uint64_t{whole} << 19 | uint64_t{in_body} << 20 |
                uint64_t{tag} << 24 | uint64_t{bytes} << 32;
     }
+    /// The header word of a host's message that lies in one line.
+    [[nodiscard]] static constexpr uint64_t of_line(uint8_t tag, uint32_t bytes) {
+        return LineHeader{.tag = tag, .bytes = bytes}.pack();
+    }
+    /// Whether a header word is of a host's message that lies in one line.
+    [[nodiscard]] static constexpr bool is_of_line(uint64_t word) {
+        constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
+        return (word & ~kTagAndBytes) == of_line(0, 0) && word >> 32 <= kInlineBytesMax;
+    }
+    [[nodiscard]] static constexpr uint8_t tag_of(uint64_t word) { return static_cast<uint8_t>(word >> 24); }
+    [[nodiscard]] static constexpr uint32_t bytes_of(uint64_t word) {
+        return static_cast<uint32_t>(word >> 32);
+    }
     [[nodiscard]] static constexpr LineHeader unpack(uint64_t word) {
         return {.kind = static_cast<Kind>(word & 0xff),
                 .message_class = static_cast<MessageClass>(word >> 16 & 3),
@@ -186,6 +199,16 @@ struct RingFill {
     uint64_t body_written = 0, body_read = 0;
 };
 
+/// A host's message of two parts, at most kInlineBytesMax bytes in all.
+struct LineParts {
+    const void* header = nullptr;
+    const void* payload = nullptr;
+    uint32_t header_bytes = 0;
+    uint32_t payload_bytes = 0;
+
+    [[nodiscard]] uint32_t bytes() const { return header_bytes + payload_bytes; }
+};
+
 /// Producer's end. Thread: the engine's.
 class RingProducer {
   public:
@@ -260,16 +283,30 @@ class RingProducer {
         return asleep();
     }
 
-    /// Sends a message of two parts that fits one line, if there is room. `wake`: see commit().
-    [[nodiscard]] bool send_line(MessageClass message_class, uint8_t tag, const void* const data[2],
-                                 const uint32_t bytes[2], bool& wake) {
+    /// Sends a host's message of two parts that fits one line, if there is room. `wake`: see commit(). What
+    /// is known before the copies is kept in locals: bytes may alias anything.
+    [[nodiscard, gnu::always_inline]] bool send_line(const LineParts& parts, uint8_t tag, bool& wake) {
+        const uint64_t position = position_;
+        const uint64_t lines = ring_.geometry.lines;
         if (!has_lines(2)) return false;
-        std::byte* const to = ring_.line(position_).data;
-        base::copy_fields(to, data[0], bytes[0]);
-        base::copy_small(to + bytes[0], data[1], bytes[1]);
-        publish({LineHeader::Kind::kMessage, message_class, tag, bytes[0] + bytes[1]}, 1);
+        Line& line = ring_.line(position);
+        Line* const ahead = ring_.lines;
+        const uint64_t clear_end = std::min(position + 3, consumed_lines_ + lines);
+        uint64_t cleared = std::max(cleared_, position + 1);
+        RingControl* const control = ring_.control;
+        base::copy_fields(line.data, parts.header, parts.header_bytes);
+        base::copy_small(line.data + parts.header_bytes, parts.payload, parts.payload_bytes);
+        // As in publish().
+        if (cleared == position + 1) [[unlikely]]
+            ahead[cleared++ & (lines - 1)].header.store(0, std::memory_order_relaxed);
+        line.header.store(LineHeader::of_line(tag, parts.bytes()), std::memory_order_release);
+        for (; cleared < clear_end; ++cleared) {
+            ahead[cleared & (lines - 1)].header.store(0, std::memory_order_relaxed);
+        }
+        cleared_ = cleared;
+        position_ = position + 1;
         ++messages_;
-        wake = asleep();
+        wake = control->sleep.dormant.load(std::memory_order_relaxed) != 0;
         return true;
     }
 
@@ -372,6 +409,21 @@ class RingConsumer {
     RingConsumer() = default;
     explicit RingConsumer(RingView ring) : ring_(ring) {}
 
+    /// The header word of the next message, 0 when there is none.
+    [[nodiscard]] uint64_t word() const {
+        return ring_.line(position_).header.load(std::memory_order_acquire);
+    }
+    /// For one of which LineHeader::is_of_line(word()): steps past it and returns its data, which stays the
+    /// caller's until release().
+    std::byte* take_line() {
+        Line& line = ring_.line(position_++);
+        // It is looked at next, and comes while this one is handled.
+        __builtin_prefetch(&ring_.line(position_));
+        ++messages_;
+        ++in_use_;
+        return line.data;
+    }
+
     /// Looks at the next message. kGarbage: the producer wrote a header that cannot be; the ring is unusable.
     [[nodiscard]] Peek peek(Message& message) {
         uint64_t word = ring_.line(position_).header.load(std::memory_order_acquire);
@@ -414,7 +466,7 @@ class RingConsumer {
             body_position_ = ring_.body_end(ring_.body_start(body_position_, message.bytes), message.bytes);
         }
         position_ += message.lines;
-        // It is looked at next, and comes while the message is handled.
+        // As in take_line().
         __builtin_prefetch(&ring_.line(position_));
         ++messages_;
         ++in_use_;
