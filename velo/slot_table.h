@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 namespace velo {
@@ -16,16 +17,19 @@ class SlotTable {
     static constexpr uint32_t kNone = UINT32_MAX;
 
     /// At most 65536 slots.
-    explicit SlotTable(uint32_t capacity) : slots_(capacity) {
-        free_.reserve(capacity);
-        for (uint32_t index = capacity; index-- > 0;) free_.push_back(index);
-    }
+    explicit SlotTable(uint32_t capacity) : capacity_(capacity) {}
 
     /// A cookie for `value`, or kNone when every slot is taken.
     uint32_t take(const T& value) {
-        if (free_.empty()) return kNone;
-        const uint32_t index = free_.back();
-        free_.pop_back();
+        auto index = static_cast<uint32_t>(slots_.size());
+        if (!free_.empty()) {
+            index = free_.back();
+            free_.pop_back();
+        } else if (index != capacity_) {
+            slots_.emplace_back();
+        } else {
+            return kNone;
+        }
         slots_[index].value = value;
         slots_[index].taken = true;
         return index | uint32_t{slots_[index].generation} << kIndexBits;
@@ -71,7 +75,8 @@ class SlotTable {
         uint16_t generation = 0;
         bool taken = false;
     };
-    std::vector<Slot> slots_;
+    uint32_t capacity_;
+    std::deque<Slot> slots_;  ///< those that were ever taken; they stay where they are
     std::vector<uint32_t> free_;
 };
 

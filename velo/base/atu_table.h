@@ -11,10 +11,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "velo/base/check.h"
+#include "velo/base/shared_segment.h"
 #include "velo/base/status.h"
 #include "velo/device.h"
 
@@ -81,17 +81,21 @@ class AtuTable {
     /// `shared`: what peers read; zeroed, 8-byte aligned, bytes_for(capacity) long.
     AtuTable(std::byte* shared, uint32_t capacity)
         : shared_(reinterpret_cast<AtuEntry*>(shared)),
-          own_(std::make_unique<AtuEntry[]>(capacity)),
-          view_(reinterpret_cast<const std::byte*>(own_.get()), capacity) {
-        free_.reserve(capacity);
-        for (uint32_t slot = capacity; slot-- > 0;) free_.push_back(slot);
-    }
+          own_memory_(Mapping::zeroed(bytes_for(capacity))),
+          own_(reinterpret_cast<AtuEntry*>(own_memory_.data())),
+          view_(own_memory_.data(), capacity),
+          capacity_(capacity) {}
 
     /// kNoResource: the table is full, or the range is longer than an NLA can name.
     Status add(const void* base, size_t bytes, uint32_t access, Registration& out) {
-        if (free_.empty() || bytes > kNlaOffsetMask) return Status::kNoResource;
-        const uint32_t slot = free_.back();
-        free_.pop_back();
+        if (bytes > kNlaOffsetMask || (free_.empty() && used_ == capacity_)) return Status::kNoResource;
+        uint32_t slot = used_;
+        if (free_.empty()) {
+            ++used_;
+        } else {
+            slot = free_.back();
+            free_.pop_back();
+        }
         uint32_t key = own_[slot].key.load(std::memory_order_relaxed);
         // Slots begin at keys of their own, so that an NLA that strays into another one does not fit there.
         if (key == 0) key = (slot * 2654435761u) & ~1u;
@@ -127,8 +131,11 @@ class AtuTable {
 
   private:
     AtuEntry* shared_ = nullptr;
-    std::unique_ptr<AtuEntry[]> own_;
+    Mapping own_memory_;  ///< of which entries that are never used take nothing
+    AtuEntry* own_ = nullptr;
     AtuView view_;
+    uint32_t capacity_ = 0;
+    uint32_t used_ = 0;  ///< slots that were ever used
     std::vector<uint32_t> free_;
     uint32_t valid_ = 0;
 };

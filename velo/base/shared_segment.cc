@@ -134,6 +134,15 @@ Mapping::~Mapping() {
     if (data_ != nullptr) munmap(data_, bytes_);
 }
 
+Mapping Mapping::zeroed(size_t bytes) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    Mapping mapping;
+    mapping.data_ = static_cast<std::byte*>(memory);
+    mapping.bytes_ = bytes;
+    return mapping;
+}
+
 Status Mapping::map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
     if (data == MAP_FAILED) return Status::kNoResource;

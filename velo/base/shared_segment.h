@@ -63,6 +63,9 @@ class Mapping {
     /// Maps [offset, offset + bytes) of `fd`, shared and not inherited by fork.
     static Status map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept;
 
+    /// Zeroed memory of this process alone, which takes room as it is written. Throws std::bad_alloc.
+    static Mapping zeroed(size_t bytes);
+
     [[nodiscard]] std::byte* data() const { return data_; }
     [[nodiscard]] size_t bytes() const { return bytes_; }
     explicit operator bool() const { return data_ != nullptr; }

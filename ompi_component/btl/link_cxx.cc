@@ -1,1 +1,0 @@
-// Makes automake link the plugin, whose own files are C, as C++.
