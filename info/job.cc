@@ -49,7 +49,10 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
     const velo_identity_t identity = {
         .name = 1, .job = 1, .rank = 0, .job_size = ranks, .local_rank = 0, .local_size = ranks};
     try {
-        options_ = make_options(params, identity, {});
+        // What Open MPI will have loaded in a job is not known; a topology of its own says the same.
+        const base::TopologyPtr topology = base::load_topology(why_not_hwloc_);
+        locality_ = find_locality(params, topology.get(), why_not_hwloc_);
+        options_ = make_options(params, identity, {}, locality_);
         direct_ = options_.single_copy && probe_direct_copy().works;
     } catch (const base::SetupError& error) {
         refusal_ = error.what();
@@ -59,6 +62,42 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
 uint32_t Job::on_node_peers() const {
     const auto ranks_per_node = static_cast<uint32_t>(options_.params.ranks_per_node);
     return ranks_per_node == 0 ? ranks_ - 1 : std::min(ranks_per_node, ranks_) - 1;
+}
+
+std::string machine_text(const Job& job) {
+    const base::Locality& found = job.locality();
+    const shm::OnNodeConfig& on_node = job.options().on_node;
+    std::string text;
+    const auto bytes = [](uint64_t size) { return size == 0 ? "unknown" : std::to_string(size) + " bytes"; };
+    switch (found.source) {
+        case base::Locality::Source::kNone: text = "Machine, not looked at (btl_velo_locality=none)\n"; break;
+        case base::Locality::Source::kKernel:
+            append(text, "Machine, as the kernel describes it (%s)\n", job.why_not_hwloc().c_str());
+            break;
+        case base::Locality::Source::kHwloc:
+            append(text, "Machine, as hwloc sees it from here (btl_velo_locality=%s)\n",
+                   job.options().params.locality);
+            break;
+    }
+    if (found.source != base::Locality::Source::kNone) {
+        append(text, "  NUMA nodes   %u; this process is on %s\n", found.numa_nodes,
+               found.place.numa_node < 0 ? "none that is known"
+                                         : ("node " + std::to_string(found.place.numa_node)).c_str());
+        append(text, "  caches       L2 %s, L3 %s", bytes(found.l2_bytes).c_str(),
+               bytes(found.l3_bytes).c_str());
+        if (found.l3_cpus != 0) append(text, " of %u CPUs", found.l3_cpus);
+        text += "\n";
+    }
+    append(text, "  ring memory  %s\n",
+           on_node.place_rings     ? "on the NUMA node of the rank that reads"
+           : found.user_policy     ? "where this process's memory policy puts it (numactl or the like)"
+           : found.numa_nodes == 1 ? "on the one NUMA node"
+                                   : "where the rank runs that writes");
+    append(text, "  ring depth   %u bytes (btl_velo_ring_bytes=%d)\n", on_node.geometry.body_bytes,
+           job.options().params.ring_bytes);
+    append(text, "  far cores    non-temporal stores from %u bytes (btl_velo_nontemporal)\n",
+           on_node.nontemporal_bytes_min);
+    return text;
 }
 
 std::string paths_text(const Job& job) {

@@ -17,6 +17,9 @@ class Job {
     /// Not empty: velo refuses these parameters, and this is what it says.
     [[nodiscard]] const std::string& refusal() const { return refusal_; }
     [[nodiscard]] const EngineOptions& options() const { return options_; }
+    /// Where this process is, and what kept hwloc from telling.
+    [[nodiscard]] const base::Locality& locality() const { return locality_; }
+    [[nodiscard]] const std::string& why_not_hwloc() const { return why_not_hwloc_; }
     [[nodiscard]] uint32_t ranks() const { return ranks_; }
     /// Large messages are moved by direct copies: wanted, and permitted by the kernel.
     [[nodiscard]] bool direct() const { return direct_; }
@@ -27,12 +30,15 @@ class Job {
   private:
     uint32_t ranks_;
     std::list<std::string> texts_;  ///< that the parameters point to
+    base::Locality locality_;
+    std::string why_not_hwloc_;
     EngineOptions options_;
     std::string refusal_;
     bool direct_ = false;
 };
 
 /// Sections of the report; each returns whole lines.
+std::string machine_text(const Job& job);
 std::string paths_text(const Job& job);
 std::string protocols_text(const Job& job, const Settings& settings);
 std::string memory_text(const Job& job);

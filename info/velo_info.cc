@@ -191,8 +191,8 @@ void report(const Settings& settings, const Job& job) {
             "Devices\n  software EXTOLL device: %u of up to %u ports%s\n\n", options.device.ports,
             velo::shim::kPortsMax,
             options.device_used ? "" : "; not used, all ranks are on one node (btl_velo_ranks_per_node)");
-        std::printf("%s\n%s\n%s\n", paths_text(job).c_str(), protocols_text(job, settings).c_str(),
-                    memory_text(job).c_str());
+        std::printf("%s\n%s\n%s\n%s\n", machine_text(job).c_str(), paths_text(job).c_str(),
+                    protocols_text(job, settings).c_str(), memory_text(job).c_str());
     }
     std::printf("%s", parameters_text(settings).c_str());
 }

@@ -8,6 +8,17 @@
 
 namespace velo {
 
+/// For the user, beside the name of the path.
+inline std::string nearness_text(base::Place ours, base::Place theirs) {
+    switch (base::nearness(ours, theirs)) {
+        case base::Nearness::kSameCache: return " (same L3 cache)";
+        case base::Nearness::kSameNode: return " (same NUMA node)";
+        case base::Nearness::kOtherNode: return " (other NUMA node)";
+        case base::Nearness::kUnknown: break;
+    }
+    return "";
+}
+
 template <class D>
 Status Engine<D>::check_address(const EngineAddress& address, bool same_host, std::string& error) const {
     if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
@@ -100,8 +111,11 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
                                               : "RMA gets";
             log(0, "velo: rank " + std::to_string(options_.identity.rank) + " (node " +
                        std::to_string(options_.device.node) + ") -> rank " + std::to_string(address.rank) +
-                       " (node " + std::to_string(address.node) +
-                       "): " + (on_node ? "on-node ring" : "VELO packets") + ", large messages by " + large);
+                       " (node " + std::to_string(address.node) + "): " +
+                       (on_node ? std::string("on-node ring") +
+                                      nearness_text(options_.on_node.place, address.on_node.place)
+                                : "VELO packets") +
+                       ", large messages by " + large);
         }
     }
     found.context = context;

@@ -96,22 +96,32 @@ flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
     return std::get<flowctl::Plan>(result);
 }
 
-/// A ring as deep as the second level of caches and more is faster: its lines have left the reader's cache
-/// when they are written again. But all of a process's rings together stay within bounds.
-uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity) {
+/// Bytes of all rings of a process together. A ring some times as deep as the second level of caches is
+/// faster: its lines have left the reader's L2 when they are written again. They are to be found in the L3
+/// then, not in memory, so a process takes no more than its share of that.
+uint64_t all_rings_bytes(const base::Locality& locality, uint32_t on_node) {
+    constexpr uint64_t kUnknownCaches = 4u << 20;
+    constexpr uint64_t kLargest = 16u << 20;  // that the parameter can be
+    if (locality.l2_bytes == 0 || locality.l3_bytes == 0) return kUnknownCaches;
+    const uint32_t sharers = std::clamp(locality.l3_cpus, 1u, std::max(on_node, 1u));
+    return std::min({4 * locality.l2_bytes, locality.l3_bytes / sharers, kLargest});
+}
+
+uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity,
+                    const base::Locality& locality) {
     if (params.ring_bytes != 0) return static_cast<uint32_t>(params.ring_bytes);
-    constexpr uint32_t kAllRings = 4u << 20;
-    constexpr uint32_t kSmallest = 128u << 10;
+    constexpr uint64_t kSmallest = 128u << 10;
     uint32_t on_node = identity.local_size;
     if (params.ranks_per_node != 0) on_node = std::min(on_node, static_cast<uint32_t>(params.ranks_per_node));
     const uint32_t peers = std::max(on_node, 2u) - 1;
-    return std::max(std::bit_floor(kAllRings / peers), kSmallest);
+    const uint64_t each = std::bit_floor(all_rings_bytes(locality, on_node) / peers);
+    return static_cast<uint32_t>(std::max(each, kSmallest));
 }
 
 }  // namespace
 
 EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
-                           const velo_host_t& host) {
+                           const velo_host_t& host, const base::Locality& locality) {
     velo_params_t params = given;
     // Open MPI gives no pointer for a text that is set to nothing.
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text)
@@ -143,8 +153,12 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.single_copy = single_copy == "cma";
     options.on_node = {.name = identity.name,
                        .geometry = {.lines = static_cast<uint32_t>(params.ring_lines),
-                                    .body_bytes = ring_bytes(params, identity)},
-                       .registrations_max = static_cast<uint32_t>(params.registrations)};
+                                    .body_bytes = ring_bytes(params, identity, locality)},
+                       .registrations_max = static_cast<uint32_t>(params.registrations),
+                       .place = locality.place,
+                       // Who was told by the user where memory is to be does not choose.
+                       .place_rings = locality.numa_nodes > 1 && !locality.user_policy,
+                       .nontemporal_bytes_min = static_cast<uint32_t>(params.nontemporal)};
     if (params.on_node_message_bytes_max > options.on_node.geometry.message_bytes_max()) {
         throw SetupError("btl_velo_ring_bytes=" + std::to_string(options.on_node.geometry.body_bytes) +
                          " is less than twice the longest on-node message of " +
@@ -184,6 +198,24 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.plan = make_plan(params, identity.job_size - smallest_node);
     options.device.mailbox_slots = options.plan.mailbox_slots;
     return options;
+}
+
+base::Locality find_locality(const velo_params_t& params, hwloc_topology* topology, std::string& why) {
+    const std::string_view source = params.locality == nullptr ? "" : params.locality;
+    if (source == "none") return {};
+    if (source != "auto" && source != "hwloc") {
+        throw SetupError("btl_velo_locality=" + std::string(source) + " is not one of auto, hwloc, none");
+    }
+    base::TopologyPtr loaded;
+    if (topology == nullptr && source == "hwloc") {
+        loaded = base::load_topology(why);
+        topology = loaded.get();
+    }
+    if (topology != nullptr) {
+        const base::Locality found = base::locality_by_hwloc(*topology, why);
+        if (found.source != base::Locality::Source::kNone) return found;
+    }
+    return base::locality_by_kernel();
 }
 
 }  // namespace velo

@@ -1,6 +1,9 @@
 /// From the user's parameters to what the engine is opened with.
 #pragma once
 
+#include <string>
+
+#include "velo/base/topology.h"
 #include "velo/engine.h"
 
 namespace velo {
@@ -8,6 +11,10 @@ namespace velo {
 /// Checks every parameter, alone and together. Throws base::SetupError with a sentence that names parameter,
 /// value and remedy.
 EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
-                           const velo_host_t& host);
+                           const velo_host_t& host, const base::Locality& locality = {});
+
+/// Where this process is, by whom the parameter `locality` names; `topology`: hwloc's, that the host has
+/// loaded, or NULL. `why` says what kept hwloc from telling. Throws base::SetupError for an unknown name.
+base::Locality find_locality(const velo_params_t& params, hwloc_topology* topology, std::string& why);
 
 }  // namespace velo

@@ -65,7 +65,13 @@ void velo_params_default(velo_params_t* params) noexcept {
 velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
                          const velo_host_t* host, char* error, size_t error_bytes) noexcept {
     try {
-        return new velo_engine(velo::make_options(*params, *identity, *host));
+        std::string why;
+        const velo::base::Locality locality = velo::find_locality(*params, host->topology, why);
+        if (!why.empty() && host->log != nullptr) {
+            host->log(host->context, 1,
+                      ("velo: the kernel is asked for NUMA nodes and caches: " + why).c_str());
+        }
+        return new velo_engine(velo::make_options(*params, *identity, *host, locality));
     } catch (const std::exception& failure) {
         put_error(error, error_bytes, failure.what());
     }

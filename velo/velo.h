@@ -143,9 +143,13 @@ typedef struct {
     bool followed;
 } velo_end_t;
 
+struct hwloc_topology;
+
 /* What the engine asks of its host. */
 typedef struct {
     void* context;
+    /* hwloc 2's topology of this machine, if the host has one; looked at by velo_open only. May be NULL. */
+    struct hwloc_topology* topology;
     /* False: a message with this tag can not be taken yet; it stays where it is. Once true, it is not asked
      * again for this tag. */
     bool (*accepts)(void* context, uint8_t tag);

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if VELO_HOST_HWLOC
+#include "opal/mca/hwloc/hwloc-internal.h"
+#endif
 #include "opal/mca/pmix/pmix.h"
 #include "opal/runtime/opal.h"
 #include "opal/util/output.h"
@@ -172,6 +175,17 @@ static int init_free_lists(void)
     return OPAL_SUCCESS;
 }
 
+/* Open MPI's topology, where it has loaded one by now: it does so for ranks that it does not bind. To make it
+ * load one takes ten times what everything else here does. One of an hwloc of its own is not ours to read. */
+static struct hwloc_topology *loaded_topology(void)
+{
+#if VELO_HOST_HWLOC
+    return opal_hwloc_topology;
+#else
+    return NULL;
+#endif
+}
+
 static uint32_t longest_message(const mca_btl_base_module_t *module)
 {
     size_t longest = module->btl_eager_limit;
@@ -188,7 +202,8 @@ static uint32_t longest_message(const mca_btl_base_module_t *module)
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads)
 {
     velo_params_t *params = &mca_btl_velo_component.params;
-    const velo_host_t host = {.accepts = mca_btl_velo_accepts,
+    const velo_host_t host = {.topology = loaded_topology(),
+                              .accepts = mca_btl_velo_accepts,
                               .receive = mca_btl_velo_receive,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,

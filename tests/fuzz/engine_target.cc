@@ -44,6 +44,7 @@ struct Rank {
                                           .local_size = 2};
         const velo_host_t host = {
             .context = this,
+            .topology = nullptr,
             .accepts = [](void*, uint8_t) { return true; },
             .receive = [](void*, velo_path_t, void*, uint8_t, void* data,
                           size_t bytes) { use(static_cast<std::byte*>(data), bytes); },

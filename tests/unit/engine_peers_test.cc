@@ -121,6 +121,7 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
     const velo_identity_t identity = {
         .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3};
     const velo_host_t host = {.context = &context,
+                              .topology = nullptr,
                               .accepts = [](void*, uint8_t) { return true; },
                               .receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {},
                               .sent = [](void*, velo_send_t*, int) {},

@@ -45,6 +45,7 @@ class Rank {
                                           .local_size = size};
         const velo_host_t host = {
             .context = this,
+            .topology = nullptr,
             .accepts = [](void* self, uint8_t) { return static_cast<Rank*>(self)->accepts; },
             .receive = &Rank::receive,
             .sent = &Rank::sent,

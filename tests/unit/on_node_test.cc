@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/numa.h"
+
 namespace velo::shm {
 namespace {
 
@@ -73,6 +75,37 @@ TEST(OnNode, an_idle_process_owns_no_ring) {
     EXPECT_EQ(a.counters().rings_created, 0u);
     ASSERT_EQ(send(a, peer, "x"), Status::kOk);
     EXPECT_EQ(a.counters().rings_created, 1u);
+}
+
+/// The node that the ring to `receiver` prefers, when it says that it is on the node that we are on.
+int node_of_ring(bool place_rings, base::Place receivers) {
+    OnNodeConfig config = config_for(1);
+    config.place_rings = place_rings;
+    OnNode a(config);
+    config = config_for(2);
+    config.place = receivers;
+    OnNode b(config);
+    PeerIndex peer = 0;
+    EXPECT_EQ(a.connect(b.address(), peer), Status::kOk);
+    EXPECT_EQ(a.place(peer).numa_node, receivers.numa_node);
+    EXPECT_EQ(send(a, peer, "x"), Status::kOk);
+    // The first ring lies behind the fixed part of the sender's segment.
+    base::Mapping ring;
+    base::SharedSegment segment;
+    EXPECT_EQ(base::SharedSegment::attach(a.address().segment, segment), Status::kOk);
+    EXPECT_EQ(segment.map(segment.address().bytes, ring_bytes(config.geometry), ring), Status::kOk);
+    return ring ? test::preferred_node(ring.data()) : -2;
+}
+
+TEST(OnNode, a_ring_is_placed_where_its_reader_says_that_it_is) {
+    const base::Place here = base::locality_by_kernel().place;
+    base::SharedSegment segment = base::SharedSegment::create("velo-test", 4096);
+    // Where the kernel does not place anything, rings are made all the same.
+    const bool placed = base::prefer_node(segment.bytes().data(), 4096, here.numa_node);
+    EXPECT_EQ(node_of_ring(true, here), placed ? here.numa_node : -1);
+    EXPECT_EQ(node_of_ring(false, here), -1);
+    EXPECT_EQ(node_of_ring(true, {}), -1);
+    EXPECT_EQ(node_of_ring(true, {.numa_node = 1023, .cache = -1}), -1) << "no such node";
 }
 
 TEST(OnNode, a_wrong_address_is_refused) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 
 namespace velo {
@@ -34,6 +35,83 @@ void expect_names(const std::string& text, std::initializer_list<const char*> wo
 
 TEST(Options, defaults_are_accepted) {
     EXPECT_EQ(error_of(defaults()), "");
+}
+
+uint32_t ring_bytes(base::Locality locality, uint32_t local_size, int parameter = 0) {
+    velo_params_t params = defaults();
+    params.ring_bytes = parameter;
+    return make_options(params, rank_of(0, local_size), {}, locality).on_node.geometry.body_bytes;
+}
+
+TEST(Options, rings_are_as_deep_as_the_caches_let_them_be) {
+    constexpr uint32_t kKi = 1024;
+    constexpr uint32_t kMi = kKi * kKi;
+    const auto caches = [](uint64_t l2, uint64_t l3, uint32_t cpus) {
+        base::Locality locality;
+        locality.l2_bytes = l2;
+        locality.l3_bytes = l3;
+        locality.l3_cpus = cpus;
+        return locality;
+    };
+    EXPECT_EQ(ring_bytes({}, 2), 4 * kMi);
+    EXPECT_EQ(ring_bytes(caches(kMi, 0, 0), 2), 4 * kMi) << "without an L3, what is known says nothing";
+    EXPECT_EQ(ring_bytes(caches(kMi, 32 * kMi, 2), 2), 4 * kMi);
+    EXPECT_EQ(ring_bytes(caches(256 * kKi, 32 * kMi, 2), 2), kMi) << "four times the L2";
+    EXPECT_EQ(ring_bytes(caches(1280 * kKi, 48 * kMi, 64), 2), 4 * kMi) << "a power of two";
+    EXPECT_EQ(ring_bytes(caches(2 * kMi, 8 * kMi, 8), 2), 4 * kMi) << "two processes share the L3";
+    EXPECT_EQ(ring_bytes(caches(2 * kMi, 8 * kMi, 1), 2), 8 * kMi) << "each has one of its own";
+    EXPECT_EQ(ring_bytes(caches(64 * kMi, 4096ull * kMi, 2), 2), 16 * kMi) << "the largest that there is";
+    EXPECT_EQ(ring_bytes(caches(kMi, 32 * kMi, 2), 5), kMi) << "four peers";
+    EXPECT_EQ(ring_bytes(caches(kMi, 32 * kMi, 32), 32), 128 * kKi) << "never less";
+    EXPECT_EQ(ring_bytes(caches(1, 1, 1), 2), 128 * kKi);
+    EXPECT_EQ(ring_bytes(caches(kMi, 32 * kMi, 2), 2, 262144), 256 * kKi)
+        << "the parameter has the last word";
+}
+
+TEST(Options, rings_are_placed_where_there_is_a_choice_and_the_user_made_none) {
+    base::Locality locality;
+    const auto placed = [&] {
+        return make_options(defaults(), rank_of(0, 2), {}, locality).on_node.place_rings;
+    };
+    EXPECT_FALSE(placed()) << "nothing is known";
+    locality.numa_nodes = 1;
+    EXPECT_FALSE(placed());
+    locality.numa_nodes = 2;
+    EXPECT_TRUE(placed());
+    locality.user_policy = true;
+    EXPECT_FALSE(placed());
+}
+
+TEST(Options, locality_is_found_as_the_parameter_says) {
+    std::string why;
+    velo_params_t params = defaults();
+    using Source = base::Locality::Source;
+    EXPECT_EQ(find_locality(params, nullptr, why).source, Source::kKernel);
+    const base::TopologyPtr topology = base::load_topology(why);
+    EXPECT_EQ(find_locality(params, topology.get(), why).source, Source::kHwloc);
+    params.locality = "hwloc";
+    EXPECT_EQ(find_locality(params, nullptr, why).source, Source::kHwloc);
+    EXPECT_EQ(why, "");
+    params.locality = "none";
+    EXPECT_EQ(find_locality(params, topology.get(), why).source, Source::kNone);
+    EXPECT_EQ(find_locality(params, topology.get(), why).numa_nodes, 0u);
+    for (const char* word : {"numa", static_cast<const char*>(nullptr)}) {
+        params.locality = word;
+        EXPECT_THROW((void)find_locality(params, nullptr, why), base::SetupError);
+    }
+}
+
+TEST(Options, where_hwloc_fails_the_kernel_is_asked_and_the_reason_told) {
+    setenv("HWLOC_XMLFILE", "/nonexistent", 1);
+    setenv("HWLOC_COMPONENTS", "xml,stop", 1);
+    std::string why;
+    velo_params_t params = defaults();
+    params.locality = "hwloc";
+    const base::Locality found = find_locality(params, nullptr, why);
+    unsetenv("HWLOC_XMLFILE");
+    unsetenv("HWLOC_COMPONENTS");
+    EXPECT_EQ(found.source, base::Locality::Source::kKernel);
+    EXPECT_NE(why.find("hwloc_topology_"), std::string::npos) << why;
 }
 
 TEST(Options, a_text_that_is_set_to_nothing_is_an_empty_text) {

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "velo/base/topology.h"
+
 namespace velo::base {
 namespace {
 
@@ -32,10 +34,10 @@ SegmentHeader& header_of(const Mapping& mapping) {
     return *reinterpret_cast<SegmentHeader*>(mapping.data());
 }
 
-/// posix_fallocate, after a look at what would not be refused but punished: beyond the limit of a file's size
-/// (ulimit -f) the kernel sends SIGXFSZ, which ends the process; and asked for more memory than there is, it
-/// takes all there is, and then ends processes to find the rest.
-int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
+/// What would not be refused but punished, as an errno: beyond the limit of a file's size (ulimit -f) the
+/// kernel sends SIGXFSZ, which ends the process; and asked for more memory than there is, it takes all there
+/// is, and then ends processes to find the rest.
+int forbidden(uint64_t offset, uint64_t bytes) noexcept {
     constexpr uint64_t kAlwaysTried = uint64_t{64} << 20;
     if (bytes > kAlwaysTried) {
         std::FILE* info = std::fopen("/proc/meminfo", "re");
@@ -50,6 +52,11 @@ int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
     }
     rlimit file_size = {};
     if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && offset + bytes > file_size.rlim_cur) return EFBIG;
+    return 0;
+}
+
+int allocate(int fd, uint64_t offset, uint64_t bytes) noexcept {
+    if (const int error = forbidden(offset, bytes); error != 0) return error;
     return posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
 }
 
@@ -256,9 +263,20 @@ bool SharedSegment::first_to_tell(Notice notice) noexcept {
            (std::atomic_ref(header_of(mapping_).told).fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
 }
 
-Status SharedSegment::grow(size_t bytes, uint64_t& offset) noexcept {
+Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node) noexcept {
     bytes = round_up(bytes, kPage);
-    if (allocate(fd_, file_bytes_, bytes) != 0) return Status::kNoResource;
+    if (numa_node >= 0 && forbidden(file_bytes_, bytes) == 0) {
+        // A file remembers where a range is to be, and is told before the pages exist.
+        Mapping range;
+        if (ftruncate(fd_, static_cast<off_t>(file_bytes_ + bytes)) == 0 &&
+            Mapping::map(fd_, file_bytes_, bytes, range) == Status::kOk) {
+            prefer_node(range.data(), bytes, numa_node);
+        }
+    }
+    if (allocate(fd_, file_bytes_, bytes) != 0) {
+        if (ftruncate(fd_, static_cast<off_t>(file_bytes_)) != 0) return Status::kFailed;
+        return Status::kNoResource;
+    }
     offset = file_bytes_;
     file_bytes_ += bytes;
     return Status::kOk;

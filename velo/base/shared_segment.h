@@ -94,8 +94,9 @@ class SharedSegment {
     /// kUnsupported: no such process or file, another user's, or the token differs.
     static Status attach(const SegmentAddress& address, SharedSegment& out, size_t bytes = 0) noexcept;
 
-    /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin.
-    Status grow(size_t bytes, uint64_t& offset) noexcept;
+    /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin. They are
+    /// taken from `numa_node` if it has them and the kernel lets that be chosen; -1: wherever.
+    Status grow(size_t bytes, uint64_t& offset, int numa_node = -1) noexcept;
 
     /// Maps a range anywhere in the segment. kBadParam: it is not wholly inside the file; kUnsupported: the
     /// segment's creator has ended.

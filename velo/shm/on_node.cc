@@ -38,8 +38,10 @@ OnNode::OnNode(const OnNodeConfig& config) : config_(config) {
 }
 
 OnNodeAddress OnNode::address() const {
-    return {
-        .segment = segment_.address(), .name = config_.name, .registrations_max = config_.registrations_max};
+    return {.segment = segment_.address(),
+            .name = config_.name,
+            .registrations_max = config_.registrations_max,
+            .place = config_.place};
 }
 
 Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
@@ -63,6 +65,7 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     }
     std::byte* memory = entry->segment.bytes().data();
     entry->name = address.name;
+    entry->place = address.place;
     entry->contacts = ContactRing(memory + layout.contacts, kContacts);
     entry->bells = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
     entry->joints = reinterpret_cast<JointLine*>(memory + layout.joints);
@@ -78,18 +81,22 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     return Status::kOk;
 }
 
-/// Memory for the ring to a peer.
+/// Memory for the ring to a peer, near the peer: it polls there, and reads each line later than it was
+/// written.
 Status OnNode::make_ring(Peer& peer) {
     const size_t bytes = ring_bytes(config_.geometry);
+    const int node = config_.place_rings ? peer.place.numa_node : -1;
     if (!spare_rings_.empty()) {
         SpareRing& spare = spare_rings_.back();
+        if (node >= 0) base::prefer_node(spare.memory.data(), bytes, node);
         std::memset(spare.memory.data(), 0, ring_zero_bytes(config_.geometry));
         peer.out_offset = spare.offset;
         peer.out_memory = std::move(spare.memory);
         spare_rings_.pop_back();
         return Status::kOk;
     }
-    if (const Status status = segment_.grow(bytes, peer.out_offset); status != Status::kOk) return status;
+    if (const Status status = segment_.grow(bytes, peer.out_offset, node); status != Status::kOk)
+        return status;
     return segment_.map(peer.out_offset, bytes, peer.out_memory);
 }
 
@@ -103,7 +110,10 @@ Status OnNode::first_contact(Peer& peer) {
                              .ring_offset = peer.out_offset,
                              .geometry = config_.geometry};
     const Status status = peer.contacts.push(contact);
-    if (status == Status::kOk) peer.out = RingProducer(RingView(peer.out_memory.data(), config_.geometry));
+    if (status == Status::kOk) {
+        peer.out =
+            RingProducer(RingView(peer.out_memory.data(), config_.geometry), config_.nontemporal_bytes_min);
+    }
     return status;
 }
 

@@ -17,6 +17,7 @@
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
+#include "velo/base/topology.h"
 #include "velo/shm/ring.h"
 
 namespace velo::shm {
@@ -32,6 +33,9 @@ struct OnNodeConfig {
     uint64_t name = 0;  ///< this process, as its peers know it
     RingGeometry geometry{.lines = 256, .body_bytes = 128u << 10};
     uint32_t registrations_max = 4096;
+    base::Place place{};       ///< of this process
+    bool place_rings = false;  ///< on the NUMA nodes of those who read them
+    uint32_t nontemporal_bytes_min = kNontemporalBytesMin;
 };
 
 /// What a process publishes of its on-node path.
@@ -39,7 +43,7 @@ struct OnNodeAddress {
     base::SegmentAddress segment;
     uint64_t name = 0;
     uint32_t registrations_max = 0;
-    uint32_t reserved = 0;
+    base::Place place;
 };
 static_assert(sizeof(OnNodeAddress) == 56);
 
@@ -109,6 +113,8 @@ class OnNode {
             ring_bell(to);
     }
 
+    /// Where a peer runs, by its own word.
+    [[nodiscard]] base::Place place(PeerIndex peer) const { return peers_[peer]->place; }
     /// True: the rest of a message is to be written with base::copy_nontemporal, because the peer is far.
     [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
         return peers_[peer]->out.nontemporal(bytes);
@@ -203,6 +209,7 @@ class OnNode {
 
     struct Peer {
         uint64_t name = 0;
+        base::Place place;
         base::SharedSegment segment;
         ContactRing contacts;
         std::atomic<uint64_t>* bells = nullptr;

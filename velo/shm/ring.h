@@ -36,6 +36,10 @@ namespace velo::shm {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint32_t kInlineBytesMax = 56;
 
+/// Shortest message that is written with non-temporal stores to a far consumer. What decides is the time of a
+/// line transfer against that of filling and draining write buffers, not the size of a cache.
+inline constexpr uint32_t kNontemporalBytesMin = 2048;
+
 /// Shortest message whose rest can be measured on.
 inline constexpr uint32_t kMeasurableMessage = kInlineBytesMax + kMeasurableBytes;
 
@@ -213,7 +217,8 @@ struct LineParts {
 class RingProducer {
   public:
     RingProducer() = default;
-    explicit RingProducer(RingView ring) : ring_(ring) {}
+    explicit RingProducer(RingView ring, uint32_t nontemporal_bytes_min = kNontemporalBytesMin)
+        : ring_(ring), nontemporal_bytes_min_(nontemporal_bytes_min) {}
 
     /// Where a message of `bytes` may be written, in two parts: its first kInlineBytesMax bytes and the rest.
     /// nullptr for the first when there is no room now. bytes <= message_bytes_max(). Reserving again
@@ -252,7 +257,7 @@ class RingProducer {
 
     /// True: a body of `bytes` is to be written with base::copy_nontemporal, because the consumer is far.
     [[nodiscard]] bool nontemporal(uint32_t bytes) const {
-        return far_ && bytes >= kNontemporalBytesMin && !measures();
+        return far_ && bytes >= nontemporal_bytes_min_ && !measures();
     }
     /// The consumer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return far_; }
@@ -355,7 +360,6 @@ class RingProducer {
         return position_ + lines - consumed_lines_ <= ring_.geometry.lines || refresh_lines(lines);
     }
 
-    static constexpr uint32_t kNontemporalBytesMin = 2048;
     static constexpr uint64_t kFirstMeasures = 4;
     static constexpr uint64_t kMeasurePeriod = 128;
 
@@ -385,6 +389,7 @@ class RingProducer {
     uint64_t consumed_bytes_ = 0;
     uint64_t mapped_bytes_ = 0;
     uint64_t bodies_ = 0;
+    uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     bool in_body_ = false;  ///< the reserved message
     bool far_ = false;
 };
