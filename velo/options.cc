@@ -96,15 +96,17 @@ flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
     return std::get<flowctl::Plan>(result);
 }
 
-/// Bytes of all rings of a process together. A ring some times as deep as the second level of caches is
-/// faster: its lines have left the reader's L2 when they are written again. They are to be found in the L3
-/// then, not in memory, so a process takes no more than its share of that.
-uint64_t all_rings_bytes(const base::Locality& locality, uint32_t on_node) {
-    constexpr uint64_t kUnknownCaches = 4u << 20;
+/// Bytes of one ring of a process that has `peers` of them. A ring twice as deep as the second level of
+/// caches is faster: its lines have left the reader's L2 when they are written again. They are to be found in
+/// the L3 then, not in memory: so no deeper, and a process takes no more than its share of the L3 in all.
+uint64_t ring_bytes_by_caches(const base::Locality& locality, uint32_t on_node, uint32_t peers) {
+    constexpr uint64_t kUnknownL2 = 1u << 20;
     constexpr uint64_t kLargest = 16u << 20;  // that the parameter can be
-    if (locality.l2_bytes == 0 || locality.l3_bytes == 0) return kUnknownCaches;
+    const bool known = locality.l2_bytes != 0 && locality.l3_bytes != 0;
+    const uint64_t l2 = known ? locality.l2_bytes : kUnknownL2;
     const uint32_t sharers = std::clamp(locality.l3_cpus, 1u, std::max(on_node, 1u));
-    return std::min({4 * locality.l2_bytes, locality.l3_bytes / sharers, kLargest});
+    const uint64_t all = known ? std::min(4 * l2, locality.l3_bytes / sharers) : 4 * l2;
+    return std::min({2 * l2, all / peers, kLargest});
 }
 
 uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity,
@@ -114,7 +116,7 @@ uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity
     uint32_t on_node = identity.local_size;
     if (params.ranks_per_node != 0) on_node = std::min(on_node, static_cast<uint32_t>(params.ranks_per_node));
     const uint32_t peers = std::max(on_node, 2u) - 1;
-    const uint64_t each = std::bit_floor(all_rings_bytes(locality, on_node) / peers);
+    const uint64_t each = std::bit_floor(ring_bytes_by_caches(locality, on_node, peers));
     return static_cast<uint32_t>(std::max(each, kSmallest));
 }
 
