@@ -67,10 +67,10 @@ class VeloPath {
     Status send(DeviceAddr to, velo_send_t& send);
 
     /// Whether a message of `bytes` could go at once as far as credits are concerned.
-    [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) const {
+    [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
         if (plan_.mode == flowctl::Mode::kNone) return packets <= device_.peer(to).mailbox_slots;
-        return flow_.sendable(to, packets) == packets;
+        return credits_for(to, packets) == packets;
     }
 
     /// Takes up to `budget` packets, where those from the middle of a message count as one.
@@ -107,6 +107,7 @@ class VeloPath {
         uint32_t owed = 0;  ///< credits to return explicitly that have not left yet
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
+    static constexpr uint32_t kCreditPacketsAtOnce = 64;
 
     PeerState& state(DeviceAddr peer) {
         if (peer >= peers_.size()) [[unlikely]]
@@ -114,6 +115,8 @@ class VeloPath {
         return peers_[peer];
     }
     void perform(const flowctl::Actions& actions);
+    uint32_t credits_for(DeviceAddr to, uint32_t packets);
+    void take_credit_packet(DeviceAddr from, const Packet& packet);
     bool send_credits(DeviceAddr to, uint32_t credits);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
@@ -136,7 +139,7 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     const bool credited = plan_.mode != flowctl::Mode::kNone;
-    uint32_t packets = flow_.sendable(to, wanted);
+    uint32_t packets = credits_for(to, wanted);
     if (packets < wanted && !send.stalled) {
         send.stalled = true;
         ++counters_.stalls;
@@ -244,6 +247,34 @@ void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
 }
 
 template <class D>
+void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
+    uint16_t credits = 0;
+    std::memcpy(&credits, packet.payload, sizeof credits);
+    device_.advance();
+    ++counters_.credit_packets_received;
+    take_credits(from, credits);
+}
+
+/// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
+/// are next in the mailbox are taken first: a peer that exchanges messages with this one has returned credits
+/// behind its own last message, and nobody has polled since that was received.
+template <class D>
+uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
+    // Not more than a few, so that nobody who sends many holds this process.
+    for (uint32_t taken = 0;; ++taken) {
+        const uint32_t sendable = flow_.sendable(to, packets);
+        if (sendable == packets || taken == kCreditPacketsAtOnce) return sendable;
+        DeviceAddr from = kNoAddr;
+        const Packet* packet = device_.peek(from);
+        if (packet == nullptr || !admits(from) ||
+            PacketStatus::unpack(packet->status).message_class != MessageClass::kCredit) {
+            return sendable;
+        }
+        take_credit_packet(from, *packet);
+    }
+}
+
+template <class D>
 std::unique_ptr<std::byte[]> VeloPath<D>::take_buffer() {
     if (buffers_.empty()) return std::make_unique_for_overwrite<std::byte[]>(message_bytes_max_);
     auto buffer = std::move(buffers_.back());
@@ -303,12 +334,8 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
             continue;
         }
         if (status.message_class == MessageClass::kCredit) {
-            uint16_t credits = 0;
-            std::memcpy(&credits, packet->payload, sizeof credits);
-            device_.advance();
+            take_credit_packet(from, *packet);
             ++taken;
-            ++counters_.credit_packets_received;
-            take_credits(from, credits);
             continue;
         }
         if (status.end_of_message && !handler.accepts(status.message_class, status.tag)) [[unlikely]]

@@ -1,4 +1,5 @@
 /// Messages between engines, over every path and layout.
+#include <array>
 #include <algorithm>
 #include <map>
 
@@ -125,6 +126,23 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
     EXPECT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 2, &marker, sizeof marker, nullptr, 0), VELO_OK);
     job.drive([&] { return job[1].inbox.size() == out.size() + 1; });
     EXPECT_EQ(job[1].inbox.back().tag, 2);
+}
+
+TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused) {
+    Job job(2, params());
+    const auto send = [&] {
+        const std::array<std::byte, 8> data = {};
+        return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
+    };
+    job.drive([&] { return send() == VELO_OK; });  // from here on nothing has to be set up
+    job.drive([&] { return job[1].inbox.size() == 1; });
+    uint32_t sent = 1;
+    for (; sent < 5000 && send() == VELO_OK; ++sent) {
+    }
+    ASSERT_LT(sent, 5000u) << "the receiver's memory has no bound";
+    for (int i = 0; i < 100000 && job[1].inbox.size() < sent; ++i) velo_progress(job[1].engine);
+    ASSERT_EQ(job[1].inbox.size(), sent);
+    EXPECT_EQ(send(), VELO_OK) << "although nobody has polled here";
 }
 
 TEST_P(EngineMessages, a_message_that_is_not_accepted_yet_stays_and_comes_later) {
