@@ -75,8 +75,15 @@ set_option() {
     esac
 }
 
+# The command as a table names it: without places on this machine.
+command_line=bench/$name
 parse_options() {
     while (($#)); do
+        case $1 in
+            --out | --plugin | --baseline | --save-baseline) ;;
+            --bin) command_line+=" --bin DIR" ;;
+            *) command_line+=" $1 ${2:-}" ;;
+        esac
         if [[ $1 == --help || $1 == -h ]]; then
             printf '%s\n' "$usage_text"
             exit 0
@@ -163,8 +170,9 @@ finish() {
     local regressions=0
     awk -v unit="$unit" -f "$root/bench/matrix.awk" "$csv" >"$out/speeds"
     {
-        printf '# %s\n\nSpeed relative to vader in the same run: above 1 is faster than vader. ' "${name^^}"
+        printf '## %s\n\nSpeed relative to vader in the same run: above 1 is faster than vader. ' "${name^^}"
         printf 'Geometric means over sizes, of medians over %s.\n' "$rounds round(s)"
+        printf '\n`%s`: %s runs, %s defects.\n' "$command_line" "$runs" "$defects"
         awk -v configurations="${configurations[*]}" -f "$root/bench/matrix_table.awk" "$out/speeds"
     } | tee "$out/table.md"
     if [[ $save_baseline ]]; then
