@@ -41,13 +41,31 @@ void ring(Input& input) {
                                            .bytes = static_cast<uint32_t>(input.below(uint64_t{1} << 20)),
                                            .measure = input.flag(),
                                            .in_body = input.flag(),
-                                           .whole = input.flag()};
-                view.line(consumer.position()).header.store(header.pack());
+                                           .whole = input.flag(),
+                                           .half = input.flag()};
+                if (input.flag()) {
+                    shm::Cell::second_of(view.line(consumer.position() - 1)).header.store(header.pack());
+                } else {
+                    view.line(consumer.position()).header.store(header.pack());
+                }
                 break;
             }
             case 2: {
                 Message message;
                 if (closed) break;
+                // In turns as OnNode::poll does, and by peek() alone.
+                const uint64_t word = step % 2 == 0 ? consumer.word() : 0;
+                if (word != 0 && consumer.is_of_line(word)) {
+                    const uint32_t bytes = LineHeader::bytes_of(word);
+                    std::byte* data = consumer.take_line(word);
+                    require(bytes <= shm::kInlineBytesMax, "a message of one line is no longer");
+                    require(inside(data, bytes), "a message lies inside its ring");
+                    require(reinterpret_cast<uintptr_t>(data) % shm::kLineBytes + bytes <= shm::kLineBytes,
+                            "a message of one line ends with it");
+                    use(data, bytes);
+                    ++in_use;
+                    break;
+                }
                 const RingConsumer::Peek seen = consumer.peek(message);
                 closed = seen == RingConsumer::Peek::kGarbage;
                 if (seen != RingConsumer::Peek::kMessage) break;

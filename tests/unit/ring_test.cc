@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -29,6 +31,13 @@ struct Ring {
         if (bytes > kInlineBytesMax) std::memset(room.rest, fill, bytes - kInlineBytesMax);
         producer.commit(MessageClass::kHost, tag, bytes);
         return true;
+    }
+    /// The same by send_line, in two parts; bytes <= kInlineBytesMax.
+    bool send_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
+        std::byte data[kInlineBytesMax];
+        std::memset(data, fill, sizeof data);
+        bool wake = false;
+        return producer.send_line({data, data, bytes / 3, bytes - bytes / 3}, tag, wake);
     }
     /// Takes one message and checks its content; false when there is none.
     bool receive(uint32_t bytes, uint8_t fill) {
@@ -159,11 +168,11 @@ TEST(Ring, impossible_progress_of_the_consumer_is_not_believed) {
     Ring ring(kSmall);
     for (uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(ring.send(8, i));
     RingControl* control = RingView(ring.memory, kSmall).control;
-    for (uint64_t lie : {uint64_t{4}, uint64_t{1} << 40, UINT64_MAX}) {
-        control->consumed.lines.store(lie);
+    for (uint64_t lie : {uint64_t{8}, uint64_t{1} << 40, UINT64_MAX}) {
+        control->consumed.cells.store(lie);
         EXPECT_FALSE(ring.send(8, 9)) << lie;
     }
-    control->consumed.lines.store(1);
+    control->consumed.cells.store(2);
     EXPECT_TRUE(ring.send(8, 9));
 }
 
@@ -177,6 +186,313 @@ TEST(Ring, header_survives_packing) {
     EXPECT_EQ(again.message_class, header.message_class);
     EXPECT_EQ(again.tag, header.tag);
     EXPECT_EQ(again.bytes, header.bytes);
+}
+
+TEST(Ring, two_short_messages_share_a_line_and_a_third_does_not) {
+    Ring ring(kSmall);
+    for (uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(ring.send_line(kCellBytesMax, i));
+    uintptr_t line[3];
+    for (uint8_t i = 0; i < 3; ++i) {
+        Message message;
+        ASSERT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kMessage);
+        line[i] = reinterpret_cast<uintptr_t>(message.data) / kLineBytes;
+        ASSERT_TRUE(ring.receive(kCellBytesMax, i));
+    }
+    EXPECT_EQ(line[0], line[1]);
+    EXPECT_EQ(line[1] + 1, line[2]);
+}
+
+TEST(Ring, a_message_that_does_not_fit_a_cell_follows_in_the_next_line) {
+    for (const bool line : {true, false}) {
+        Ring ring(kSmall);
+        ASSERT_TRUE(ring.send_line(8, 1));
+        ASSERT_TRUE(line ? ring.send_line(kCellBytesMax + 1, 2) : ring.send(kCellBytesMax + 1, 2));
+        // The cell behind the first is not for one that comes later.
+        ASSERT_TRUE(ring.send_line(8, 3));
+        ASSERT_TRUE(ring.receive(8, 1));
+        ASSERT_TRUE(ring.receive(kCellBytesMax + 1, 2));
+        ASSERT_TRUE(ring.receive(8, 3));
+    }
+}
+
+TEST(Ring, a_line_whose_second_cell_is_open_is_not_written_again) {
+    Ring ring(kSmall);
+    ASSERT_TRUE(ring.send_line(8, 1));
+    ASSERT_TRUE(ring.receive(8, 1));
+    // Two lines more and the one that is clear: the first would be the next.
+    ASSERT_TRUE(ring.send(8, 2));
+    ASSERT_TRUE(ring.send(8, 3));
+    EXPECT_FALSE(ring.send(8, 4));
+    ASSERT_TRUE(ring.receive(8, 2));
+    EXPECT_TRUE(ring.send(8, 4)) << "it is given back with the line behind it";
+    ASSERT_TRUE(ring.receive(8, 3));
+    ASSERT_TRUE(ring.receive(8, 4));
+}
+
+TEST(Ring, every_message_finds_room_while_a_second_cell_stays_open) {
+    for (const uint32_t lines : {4u, 8u, 16u, 64u}) {
+        const RingGeometry geometry = {.lines = lines, .body_bytes = 4096};
+        const uint32_t shorts = geometry.short_bytes_max();
+        for (uint32_t before = 0; before < 2 * lines; ++before) {
+            for (const uint32_t bytes : {0u, kInlineBytesMax, shorts, geometry.message_bytes_max()}) {
+                Ring ring(geometry);
+                for (uint32_t i = 0; i < before; ++i) {
+                    ASSERT_TRUE(ring.send(8, 1));
+                    ASSERT_TRUE(ring.receive(8, 1));
+                }
+                ASSERT_TRUE(ring.send_line(8, 2));
+                ASSERT_TRUE(ring.receive(8, 2));
+                ASSERT_TRUE(ring.send(bytes, 3)) << lines << " lines, " << before << " before, " << bytes;
+                ASSERT_TRUE(ring.receive(bytes, 3));
+            }
+        }
+    }
+}
+
+TEST(Ring, fill_counts_what_is_unread_whether_a_second_cell_is_open_or_not) {
+    Ring ring(kSmall);
+    const auto unread = [&] { return ring.producer.fill().lines_written - ring.producer.fill().lines_read; };
+    EXPECT_EQ(unread(), 0u);
+    ASSERT_TRUE(ring.send_line(8, 1));
+    EXPECT_EQ(unread(), 1u);
+    ASSERT_TRUE(ring.receive(8, 1));
+    EXPECT_EQ(unread(), 0u) << "the cell is open and empty";
+    ASSERT_TRUE(ring.send_line(8, 2));
+    EXPECT_EQ(unread(), 1u);
+    ASSERT_TRUE(ring.receive(8, 2));
+    EXPECT_EQ(unread(), 0u);
+    ASSERT_TRUE(ring.send_line(8, 3));
+    ASSERT_TRUE(ring.receive(8, 3));
+    ASSERT_TRUE(ring.send(8, 4));
+    EXPECT_GE(unread(), 1u);
+    ASSERT_TRUE(ring.receive(8, 4));
+    EXPECT_EQ(unread(), 0u) << "the cell was never used";
+}
+
+TEST(Ring, a_cell_in_use_is_not_given_back_by_nested_messages) {
+    Ring ring(kSmall);
+    ASSERT_TRUE(ring.send_line(8, 1));
+    ASSERT_TRUE(ring.send_line(8, 2));
+    ASSERT_TRUE(ring.send(8, 3));
+    Message outer;
+    ASSERT_EQ(ring.consumer.peek(outer), RingConsumer::Peek::kMessage);
+    ring.consumer.take(outer);
+    ASSERT_TRUE(ring.receive(8, 2));
+    ASSERT_TRUE(ring.receive(8, 3));
+    ASSERT_TRUE(ring.send_line(8, 4));
+    ASSERT_TRUE(ring.receive(8, 4));
+    EXPECT_FALSE(ring.send_line(kInlineBytesMax, 9));
+    EXPECT_EQ(outer.data[7], std::byte{1});
+    ring.consumer.release();
+    EXPECT_TRUE(ring.send_line(kInlineBytesMax, 9));
+    EXPECT_TRUE(ring.receive(kInlineBytesMax, 9));
+}
+
+TEST(Ring, nothing_is_passed_over_when_the_producer_acts_between_two_looks) {
+    // Messages that the producer sends before the consumer's looks at header words: of a cell, or of a line.
+    const uint32_t kCell = 8;
+    const uint32_t kLine = 40;
+    const std::vector<std::vector<uint32_t>> sent = {{kCell},        {kLine},        {kCell, kCell},
+                                                     {kCell, kLine}, {kLine, kCell}, {kCell, kCell, kCell}};
+    for (const std::vector<uint32_t>& messages : sent) {
+        // The first `early` of them before look `first`, the others before look `second`.
+        for (size_t early = 0; early <= messages.size(); ++early) {
+            for (uint32_t first = 0; first < 4; ++first) {
+                for (uint32_t second = first; second < 4; ++second) {
+                    Ring ring({.lines = 8, .body_bytes = 4096});
+                    ASSERT_TRUE(ring.send_line(kCell, 99));
+                    ASSERT_TRUE(ring.receive(kCell, 99));
+                    size_t done = 0;
+                    uint32_t looks = 0;
+                    const auto send_to = [&](size_t end) {
+                        for (; done < end; ++done) {
+                            ASSERT_TRUE(ring.send_line(messages[done], static_cast<uint8_t>(done)));
+                        }
+                    };
+                    const uint64_t word = ring.consumer.word([&](const std::atomic<uint64_t>& header) {
+                        if (looks >= first) send_to(early);
+                        if (looks++ >= second) send_to(messages.size());
+                        return header.load();
+                    });
+                    if (word != 0) {
+                        EXPECT_EQ(LineHeader::bytes_of(word), messages[0]);
+                    }
+                    send_to(messages.size());
+                    for (size_t i = 0; i < messages.size(); ++i) {
+                        ASSERT_TRUE(ring.receive(messages[i], static_cast<uint8_t>(i)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(Ring, what_cannot_be_in_a_second_cell_is_garbage) {
+    const LineHeader impossible[] = {
+        {.kind = LineHeader::Kind::kSkip},
+        {.kind = static_cast<LineHeader::Kind>(3), .bytes = 8},
+        {.message_class = MessageClass::kEngine, .bytes = 8},
+        {.bytes = kCellBytesMax + 1},
+        {.bytes = kInlineBytesMax},
+        {.bytes = UINT32_MAX},
+        {.bytes = 8, .measure = true},
+        {.bytes = kInlineBytesMax + 8, .in_body = true},
+        {.bytes = 8, .whole = true},
+        {.bytes = 0, .half = true},
+        {.bytes = 8, .half = true},
+    };
+    for (const LineHeader& header : impossible) {
+        Ring ring(kSmall);
+        ASSERT_TRUE(ring.send_line(8, 1));
+        ASSERT_TRUE(ring.receive(8, 1));
+        Cell::second_of(RingView(ring.memory, kSmall).lines[0]).header.store(header.pack());
+        Message message;
+        EXPECT_FALSE(ring.consumer.is_of_line(ring.consumer.word())) << std::hex << header.pack();
+        EXPECT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kGarbage) << std::hex << header.pack();
+    }
+}
+
+TEST(Ring, a_line_in_halves_that_holds_more_than_a_cell_is_garbage) {
+    for (const uint32_t bytes : {kCellBytesMax + 1, kInlineBytesMax, kInlineBytesMax + 1, 2000u}) {
+        Ring ring({.lines = 256, .body_bytes = 16384});
+        for (const bool in_body : {false, true}) {
+            const LineHeader header = {.bytes = bytes, .in_body = in_body, .half = true};
+            RingView(ring.memory, ring.geometry).lines[0].header.store(header.pack());
+            Message message;
+            EXPECT_FALSE(ring.consumer.is_of_line(ring.consumer.word())) << bytes;
+            EXPECT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kGarbage) << bytes;
+        }
+    }
+}
+
+/// A message of any kind, as sent and as expected.
+struct Mixed {
+    uint32_t bytes = 0;
+    bool line = false;  ///< by send_line
+    bool whole = false;
+    bool streaming = false;
+
+    template <class Random>
+    static Mixed draw(Random& random, uint32_t bytes_max) {
+        const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+        switch (below(8)) {
+            case 0: return {.bytes = below(bytes_max + 1), .streaming = below(2) != 0};
+            case 1: return {.bytes = below(bytes_max + 1), .whole = true, .streaming = below(2) != 0};
+            case 2: return {.bytes = below(std::min(300u, bytes_max))};
+            case 3: return {.bytes = below(kInlineBytesMax + 1), .line = true};
+            default: return {.bytes = below(kCellBytesMax + 1), .line = true};
+        }
+    }
+    bool send(Ring& ring, uint32_t number) const {
+        const auto fill = static_cast<uint8_t>(number % 251 + 1);
+        const auto tag = static_cast<uint8_t>(number);
+        if (line) return ring.send_line(bytes, fill, tag);
+        if (!whole) return ring.send(bytes, fill, tag, streaming);
+        std::byte* room = ring.producer.reserve_whole(bytes, streaming);
+        if (room == nullptr) return false;
+        std::memset(room, fill, bytes);
+        ring.producer.commit(MessageClass::kHost, tag, bytes, true);
+        return true;
+    }
+    void check(const Message& message, uint32_t number) const {
+        ASSERT_EQ(message.bytes, bytes) << number;
+        ASSERT_EQ(message.tag, static_cast<uint8_t>(number));
+        const std::byte fill{static_cast<uint8_t>(number % 251 + 1)};
+        for (uint32_t i = 0; i < bytes; ++i) ASSERT_EQ(message.data[i], fill) << number << ", byte " << i;
+    }
+};
+
+/// Steps past the next message as OnNode::poll does, or by peek(); false when there is none.
+bool take_any(RingConsumer& consumer, bool by_word, Message& message) {
+    const uint64_t word = by_word ? consumer.word() : 0;
+    if (word != 0 && consumer.is_of_line(word)) {
+        message = {.tag = LineHeader::tag_of(word), .bytes = LineHeader::bytes_of(word)};
+        message.data = consumer.take_line(word);
+        return true;
+    }
+    const RingConsumer::Peek seen = consumer.peek(message);
+    EXPECT_NE(seen, RingConsumer::Peek::kGarbage);
+    if (seen != RingConsumer::Peek::kMessage) return false;
+    consumer.take(message);
+    return true;
+}
+
+TEST(Ring, any_mix_arrives_in_order_and_stays_while_in_use) {
+    for (const uint32_t lines : {4u, 8u, 64u}) {
+        const RingGeometry geometry = {.lines = lines, .body_bytes = 8192};
+        Ring ring(geometry);
+        std::mt19937 random(lines);
+        std::deque<Mixed> unread;
+        struct Taken {
+            Mixed mixed;
+            Message message;
+            uint32_t number = 0;
+        };
+        std::vector<Taken> in_use;  // nested, the innermost last
+        uint32_t sent = 0;
+        uint32_t received = 0;
+        for (uint32_t step = 0; step < 100000; ++step) {
+            switch (random() % 4) {
+                case 0:
+                case 1: {
+                    const Mixed mixed = Mixed::draw(random, geometry.message_bytes_max());
+                    const bool done = mixed.send(ring, sent);
+                    ASSERT_TRUE(done || !unread.empty() || !in_use.empty()) << "an empty ring has no room";
+                    if (!done) break;
+                    unread.push_back(mixed);
+                    ++sent;
+                    break;
+                }
+                case 2: {
+                    Taken taken;
+                    const bool some = take_any(ring.consumer, random() % 2 != 0, taken.message);
+                    ASSERT_EQ(some, !unread.empty()) << step;
+                    if (!some) break;
+                    taken.mixed = unread.front();
+                    taken.number = received++;
+                    unread.pop_front();
+                    in_use.push_back(taken);
+                    break;
+                }
+                case 3:
+                    while (!in_use.empty()) {
+                        const Taken& last = in_use.back();
+                        ASSERT_NO_FATAL_FAILURE(last.mixed.check(last.message, last.number));
+                        in_use.pop_back();
+                        ring.consumer.release();
+                        if (random() % 3 == 0) break;
+                    }
+                    break;
+            }
+        }
+        EXPECT_GT(received, 10000u);
+    }
+}
+
+TEST(Ring, two_threads_exchange_any_mix_intact) {
+    for (const uint32_t lines : {4u, 16u, 256u}) {
+        Ring ring({.lines = lines, .body_bytes = 16384});
+        constexpr uint32_t kMessages = 100000;
+        // Both threads draw the same messages.
+        const auto draws = [lines] { return std::minstd_rand(lines); };
+        std::thread producer([&] {
+            auto random = draws();
+            for (uint32_t i = 0; i < kMessages; ++i) {
+                const Mixed mixed = Mixed::draw(random, 1500);
+                while (!mixed.send(ring, i)) std::this_thread::yield();
+            }
+        });
+        auto random = draws();
+        for (uint32_t i = 0; i < kMessages && !testing::Test::HasFatalFailure(); ++i) {
+            const Mixed mixed = Mixed::draw(random, 1500);
+            Message message;
+            while (!take_any(ring.consumer, i % 16 != 0, message)) std::this_thread::yield();
+            mixed.check(message, i);
+            ring.consumer.release();
+        }
+        if (testing::Test::HasFatalFailure()) std::abort();  // the producer would wait for ever
+        producer.join();
+    }
 }
 
 TEST(Ring, two_threads_exchange_every_message_intact) {

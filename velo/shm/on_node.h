@@ -293,12 +293,12 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
             const uint64_t word = peer.in.word();
             if (word == 0) break;
             Message message;
-            if (LineHeader::is_of_line(word)) [[likely]] {
+            if (peer.in.is_of_line(word)) [[likely]] {
                 message.tag = LineHeader::tag_of(word);
                 message.bytes = LineHeader::bytes_of(word);
                 if (!handler.accepts(message)) [[unlikely]]
                     break;
-                message.data = peer.in.take_line();
+                message.data = peer.in.take_line(word);
                 handler.deliver(index, message);
             } else {
                 const RingConsumer::Peek seen = peer.in.peek(message);

@@ -1,0 +1,202 @@
+/// What lies in a ring's memory (velo/shm/ring.h): its geometry, header words, lines, cells and progress.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "velo/base/check.h"
+#include "velo/base/shared_segment.h"
+#include "velo/packet.h"
+
+namespace velo::shm {
+
+inline constexpr size_t kLineBytes = 64;
+inline constexpr uint32_t kInlineBytesMax = 56;
+/// A line may also hold two messages, each in a cell of its own.
+inline constexpr size_t kCellBytes = 32;
+inline constexpr uint32_t kCellBytesMax = 24;
+
+/// Number of lines and bytes of a ring; both are powers of two.
+struct RingGeometry {
+    uint32_t lines = 0;
+    uint32_t body_bytes = 0;
+
+    [[nodiscard]] constexpr bool valid() const {
+        return std::has_single_bit(lines) && std::has_single_bit(body_bytes) && lines >= 4 &&
+               lines <= 1u << 20 && body_bytes >= 4096 && body_bytes <= 1u << 30;
+    }
+    /// A body never takes more than half, so that wrapping around never wastes all of the room.
+    [[nodiscard]] constexpr uint32_t message_bytes_max() const { return body_bytes / 2 - kLineBytes; }
+    /// Longest message that lies in the lines: 2 KiB beside a host's header.
+    [[nodiscard]] constexpr uint32_t short_bytes_max() const {
+        constexpr uint32_t kShortLinesMax = 33;
+        const uint32_t most = lines / 4 < kShortLinesMax ? lines / 4 : kShortLinesMax;
+        return most * kLineBytes - sizeof(uint64_t);
+    }
+    /// Lines that a message takes that lies in the lines.
+    [[nodiscard]] static constexpr uint32_t lines_of(uint32_t bytes) {
+        return (bytes + static_cast<uint32_t>(sizeof(uint64_t)) + kLineBytes - 1) / kLineBytes;
+    }
+};
+
+/// The header word of a message. 0 is never one.
+struct LineHeader {
+    enum class Kind : uint8_t { kNothing = 0, kMessage = 1, kSkip = 2 };
+
+    Kind kind = Kind::kMessage;  ///< kSkip: the next message begins with the first line of the area
+    MessageClass message_class = MessageClass::kHost;
+    uint8_t tag = 0;
+    uint32_t bytes = 0;
+    bool measure = false;  ///< the body was written with ordinary stores, for the consumer to time
+    bool in_body = false;  ///< what the line has no room for lies in the body area
+    bool whole = false;    ///< the body area has the beginning too, the line has nothing
+    bool half = false;     ///< the line's other cell may hold the next message
+
+    [[nodiscard]] constexpr uint64_t pack() const {
+        return static_cast<uint64_t>(kind) | static_cast<uint64_t>(message_class) << 16 |
+               uint64_t{measure} << 18 | uint64_t{whole} << 19 | uint64_t{in_body} << 20 |
+               uint64_t{half} << 21 | uint64_t{tag} << 24 | uint64_t{bytes} << 32;
+    }
+    static constexpr uint64_t kHalf = uint64_t{1} << 21;
+    /// The header word of a host's message that lies in one line.
+    [[nodiscard]] static constexpr uint64_t of_line(uint8_t tag, uint32_t bytes) {
+        return LineHeader{.tag = tag, .bytes = bytes}.pack();
+    }
+    /// Whether a header word is of a host's message that lies in one line, or in a cell. `taken`: bytes of
+    /// the line before it, 0 or kCellBytes.
+    [[nodiscard]] static constexpr bool is_of_line(uint64_t word, uint64_t taken = 0) {
+        constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
+        static_assert(kHalf >> 16 == kCellBytes && kInlineBytesMax - kCellBytes == kCellBytesMax);
+        // A second cell that says that another one follows has room for less than nothing.
+        const auto room = static_cast<int64_t>(kInlineBytesMax - taken - (word >> 16 & kCellBytes));
+        return (word & ~(kTagAndBytes | kHalf)) == of_line(0, 0) && static_cast<int64_t>(word >> 32) <= room;
+    }
+    [[nodiscard]] static constexpr uint8_t tag_of(uint64_t word) { return static_cast<uint8_t>(word >> 24); }
+    [[nodiscard]] static constexpr uint32_t bytes_of(uint64_t word) {
+        return static_cast<uint32_t>(word >> 32);
+    }
+    [[nodiscard]] static constexpr LineHeader unpack(uint64_t word) {
+        return {.kind = static_cast<Kind>(word & 0xff),
+                .message_class = static_cast<MessageClass>(word >> 16 & 3),
+                .tag = static_cast<uint8_t>(word >> 24),
+                .bytes = static_cast<uint32_t>(word >> 32),
+                .measure = (word >> 18 & 1) != 0,
+                .in_body = (word >> 20 & 1) != 0,
+                .whole = (word >> 19 & 1) != 0,
+                .half = (word >> 21 & 1) != 0};
+    }
+};
+
+struct alignas(kLineBytes) Line {
+    std::atomic<uint64_t> header;
+    std::byte data[kInlineBytesMax];
+};
+static_assert(sizeof(Line) == kLineBytes && std::atomic<uint64_t>::is_always_lock_free);
+
+/// Half of a line.
+struct Cell {
+    std::atomic<uint64_t> header;
+    std::byte data[kCellBytesMax];
+
+    [[nodiscard]] static Cell& first_of(Line& line) { return *std::launder(reinterpret_cast<Cell*>(&line)); }
+    [[nodiscard]] static Cell& second_of(Line& line) { return *(&first_of(line) + 1); }
+    /// Bytes of its line before it.
+    [[nodiscard]] uint64_t offset() const { return reinterpret_cast<uintptr_t>(this) & kCellBytes; }
+};
+static_assert(2 * sizeof(Cell) == sizeof(Line) && sizeof(Cell) == kCellBytes);
+
+/// What both sides see ahead of the lines.
+struct RingControl {
+    /// Consumer's progress: cells (two a line) and body bytes consumed. Only the consumer writes this line.
+    struct alignas(kLineBytes) {
+        std::atomic<uint64_t> cells;
+        std::atomic<uint64_t> body_bytes;
+        std::atomic<uint32_t> line_ns;  ///< transfer of a cache line from the producer, as last measured
+    } consumed;
+    /// Set by a consumer that no longer polls this ring each time; the producer then rings its bell. On a
+    /// line of its own, because the producer reads it after every message.
+    struct alignas(kLineBytes) {
+        std::atomic<uint32_t> dormant;
+        std::atomic<uint32_t> bell_index;
+        std::atomic<uint32_t> attached;  ///< by the consumer; from then on the ring outlives its producer
+    } sleep;
+};
+
+/// Bytes at the start of a ring that have to be 0 before it is used.
+[[nodiscard]] constexpr size_t ring_zero_bytes(RingGeometry geometry) {
+    return sizeof(RingControl) + geometry.lines * sizeof(Line);
+}
+
+/// Bytes of shared memory that a ring takes.
+[[nodiscard]] constexpr size_t ring_bytes(RingGeometry geometry) {
+    return base::round_up(sizeof(RingControl) + geometry.lines * sizeof(Line) + geometry.body_bytes, 4096);
+}
+
+/// Where the parts of a ring lie.
+class RingView {
+  public:
+    RingView() = default;
+    RingView(std::byte* memory, RingGeometry geometry)
+        : control(std::launder(reinterpret_cast<RingControl*>(memory))),
+          lines(std::launder(reinterpret_cast<Line*>(memory + sizeof(RingControl)))),
+          bodies(memory + sizeof(RingControl) + geometry.lines * sizeof(Line)),
+          geometry(geometry) {
+        VELO_CHECK(geometry.valid(), "lines %u, bytes %u", geometry.lines, geometry.body_bytes);
+    }
+
+    /// Lines from a position to the end of the area.
+    [[nodiscard]] uint32_t lines_ahead(uint64_t position) const {
+        return geometry.lines - static_cast<uint32_t>(position & (geometry.lines - 1));
+    }
+    [[nodiscard]] Line& line(uint64_t position) const { return lines[position & (geometry.lines - 1)]; }
+    [[nodiscard]] std::byte* body(uint64_t position) const {
+        return bodies + (position & (geometry.body_bytes - 1));
+    }
+    /// Where the body of a message of `bytes` begins that may not start before `position`: bodies do not
+    /// wrap.
+    [[nodiscard]] uint64_t body_start(uint64_t position, uint32_t bytes) const {
+        const uint64_t in_lap = position & (geometry.body_bytes - 1);
+        return in_lap + body_bytes(bytes) <= geometry.body_bytes ? position
+                                                                 : position - in_lap + geometry.body_bytes;
+    }
+    [[nodiscard]] uint64_t body_end(uint64_t start, uint32_t bytes) const {
+        return start + body_bytes(bytes);
+    }
+    /// Where such a message begins, given its body's start, when it is contiguous.
+    [[nodiscard]] std::byte* message(uint64_t start) const {
+        return body(start) + kLineBytes - kInlineBytesMax;
+    }
+    /// Bytes of the body area that a message takes that is too long for the lines: the line that the consumer
+    /// writes the beginning to, and the rest.
+    [[nodiscard]] static uint32_t body_bytes(uint32_t bytes) {
+        return kLineBytes + static_cast<uint32_t>(base::round_up(bytes - kInlineBytesMax, kLineBytes));
+    }
+
+    /// Maps the body area up to a position before it is used for the first time, a block at a time.
+    /// `mapped`: how far that is done.
+    void map_bodies(uint64_t end, uint64_t& mapped) const {
+        constexpr uint64_t kBlock = 256u << 10;
+        while (mapped < end && mapped < geometry.body_bytes) {
+            const uint64_t bytes = std::min<uint64_t>(kBlock, geometry.body_bytes - mapped);
+            base::prefault(bodies + mapped, bytes);
+            mapped += bytes;
+        }
+    }
+
+    RingControl* control = nullptr;
+    Line* lines = nullptr;
+    std::byte* bodies = nullptr;
+    RingGeometry geometry;
+};
+
+/// How full a ring is, for reports.
+struct RingFill {
+    uint64_t lines_written = 0, lines_read = 0;
+    uint64_t body_written = 0, body_read = 0;
+};
+
+}  // namespace velo::shm
