@@ -68,7 +68,7 @@ TEST_F(EngineHostile, a_slot_is_taken_up_once_while_its_block_is_moved) {
     fill_the_ring_to_the_peer();
     for (uint16_t round = 0; round < 3; ++round) {
         for (uint16_t slot = 0; slot < shm::kJointSlots; ++slot) {
-            if (round == 0) shm::JointClaims::open(peer_.joint(slot), 5);
+            if (round == 0) base::JointClaims::open(peer_.joint(slot), 5);
             EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kJointSlots + slot);
             send(header(Opcode::kJoint, JointCall{.bytes = kBytes, .generation = 5, .slot = slot}.pack()));
         }
