@@ -165,6 +165,62 @@ TEST(OnNode, a_message_that_is_not_accepted_stays) {
     EXPECT_EQ(inbox.messages[0].second, "one");
 }
 
+/// By send_line, as the engine sends what fits one line.
+bool send_line(OnNode& from, PeerIndex to, const std::string& text) {
+    return from.send_line(to, {text.data(), nullptr, static_cast<uint32_t>(text.size()), 0}, 0);
+}
+
+TEST(OnNode, short_messages_arrive_in_order_and_leave_nothing_unread) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    ASSERT_EQ(send(a, peer, "first"), Status::kOk);
+    Inbox inbox;
+    std::vector<std::string> sent = {"first"};
+    for (int i = 0; i < 100; ++i) {
+        // One to four at a time, every seventh too long to share a line, every eleventh not by send_line.
+        for (int k = 0; k <= i % 4; ++k) {
+            const size_t number = sent.size();
+            sent.push_back(std::to_string(number) + std::string(number % 7 == 0 ? 40 : 0, 'x'));
+            if (number % 11 == 0) {
+                ASSERT_EQ(send(a, peer, sent.back()), Status::kOk);
+            } else {
+                ASSERT_TRUE(send_line(a, peer, sent.back()));
+            }
+        }
+        b.poll(16, inbox);
+        RingFill fill;
+        ASSERT_TRUE(a.fill(peer, fill));
+        EXPECT_EQ(fill.lines_written, fill.lines_read) << i;
+        EXPECT_FALSE(b.unread(inbox.messages[0].first)) << i;
+    }
+    ASSERT_EQ(inbox.messages.size(), sent.size());
+    for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(inbox.messages[i].second, sent[i]);
+}
+
+TEST(OnNode, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
+    OnNode a(config_for(1));
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    ASSERT_EQ(send(a, peer, "first"), Status::kOk);
+    Inbox inbox;
+    b.poll(16, inbox);
+    ASSERT_TRUE(send_line(a, peer, "one"));
+    ASSERT_EQ(b.poll(16, inbox), 1u);
+    ASSERT_TRUE(send_line(a, peer, "two"));
+    RingFill fill;
+    ASSERT_TRUE(a.fill(peer, fill));
+    EXPECT_EQ(fill.lines_written - fill.lines_read, 1u);
+    EXPECT_TRUE(b.unread(inbox.messages[0].first));
+    inbox.open = false;
+    EXPECT_EQ(b.poll(16, inbox), 0u);
+    inbox.open = true;
+    EXPECT_EQ(b.poll(16, inbox), 1u);
+    EXPECT_EQ(inbox.messages.back().second, "two");
+}
+
 TEST(OnNode, poll_takes_no_more_of_a_ring_than_its_budget) {
     OnNode a(config_for(1));
     OnNode b(config_for(2));

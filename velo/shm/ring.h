@@ -398,8 +398,7 @@ class RingConsumer {
         for (uint32_t at = kInlineBytesMax; at < end; at += kLineBytes) __builtin_prefetch(message.data + at);
     }
 
-    /// Steps past a message of so many lines, 0 for one in a second cell. Branches, and no conditional moves:
-    /// the CPU is not to wait for this message's line before it looks for the next one.
+    /// Steps past a message of so many lines, 0 for one in a second cell, to what may hold the next one.
     [[gnu::always_inline]] void step(uint32_t lines, bool half) {
         if (lines == 0) {
             next_ = &Cell::first_of(ring_.line(position_));
