@@ -42,9 +42,6 @@ namespace velo::shm {
 /// line transfer against that of filling and draining write buffers, not the size of a cache.
 inline constexpr uint32_t kNontemporalBytesMin = 2048;
 
-/// Shortest message whose rest can be measured on.
-inline constexpr uint32_t kMeasurableMessage = kInlineBytesMax + kMeasurableBytes;
-
 /// A host's message of two parts, at most kInlineBytesMax bytes in all.
 struct LineParts {
     const void* header = nullptr;
@@ -98,9 +95,7 @@ class RingProducer {
     }
 
     /// True: a body of `bytes` is to be written with base::copy_nontemporal, because the consumer is far.
-    [[nodiscard]] bool nontemporal(uint32_t bytes) const {
-        return far_ && bytes >= nontemporal_bytes_min_ && !measures();
-    }
+    [[nodiscard]] bool nontemporal(uint32_t bytes) const { return far_ && bytes >= nontemporal_bytes_min_; }
     /// The consumer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return far_; }
 
@@ -115,15 +110,15 @@ class RingProducer {
         LineHeader header = {LineHeader::Kind::kMessage, message_class, tag, bytes};
         if (in_body_) {
             header.in_body = true;
-            body_position_ = ring_.body_end(ring_.body_start(body_position_, bytes), bytes);
+            const uint64_t start = ring_.body_start(body_position_, bytes);
+            body_position_ = ring_.body_end(start, bytes);
             header.whole = whole;
-            if (bytes >= kMeasurableMessage) {
-                header.measure = measures();
-                if (header.measure) {
-                    far_ = Distance::far(ring_.control->consumed.line_ns.load(std::memory_order_relaxed));
-                }
-                ++bodies_;
+            header.measure = bodies_ < kFirstMeasures || bodies_ % kMeasurePeriod == 0;
+            if (header.measure) {
+                write_probe(ring_.control->probe);
+                far_ = Distance::far(ring_.control->consumed.line_ns.load(std::memory_order_relaxed));
             }
+            ++bodies_;
         }
         publish(header, in_body_ ? 1 : RingGeometry::lines_of(bytes));
         ++messages_;
@@ -231,9 +226,6 @@ class RingProducer {
     static constexpr uint64_t kFirstMeasures = 4;
     static constexpr uint64_t kMeasurePeriod = 128;
 
-    /// The next body that is long enough is to be measured on.
-    [[nodiscard]] bool measures() const { return bodies_ < kFirstMeasures || bodies_ % kMeasurePeriod == 0; }
-
     // A progress word is believed only between what was seen last and what was produced. Pairs with the
     // release in RingConsumer::release: the consumer has read what it gives back.
     bool refresh_lines(uint32_t needed) {
@@ -268,7 +260,7 @@ struct Message {
     MessageClass message_class = MessageClass::kHost;
     uint8_t tag = 0;
     uint32_t bytes = 0;
-    bool measure = false;
+    bool measure = false;  ///< the probe has been written
     bool in_body = false;  ///< or in the lines
     bool half = false;     ///< the other cell of its line may hold the next one
     uint32_t lines = 0;
@@ -339,7 +331,6 @@ class RingConsumer {
         message.message_class = header.message_class;
         message.tag = header.tag;
         message.bytes = header.bytes;
-        message.measure = header.measure && message.in_body && header.bytes >= kMeasurableMessage;
         Line& line = ring_.line(position_);
         if (!message.in_body) {
             message.data = line.data;
@@ -349,7 +340,8 @@ class RingConsumer {
         const uint64_t start = ring_.body_start(body_position_, header.bytes);
         ring_.map_bodies(ring_.body_end(start, header.bytes), mapped_bytes_);
         message.data = ring_.message(start);
-        if (!message.measure) fetch_ahead(message);
+        message.measure = header.measure;
+        fetch_ahead(message);
         if (!header.whole) std::memcpy(message.data, line.data, kInlineBytesMax);
         return Peek::kMessage;
     }
@@ -363,7 +355,7 @@ class RingConsumer {
         ++messages_;
         ++in_use_;
         if (message.measure) [[unlikely]]
-            measure(message);
+            measure();
     }
 
     /// Ends the use of one taken message. The last one out gives all of it back to the producer.
@@ -428,8 +420,8 @@ class RingConsumer {
         return behind;
     }
 
-    void measure(const Message& message) {
-        distance_.add(measure_line_transfer(message.data + kInlineBytesMax));
+    void measure() {
+        distance_.add(read_probe(ring_.control->probe));
         ring_.control->consumed.line_ns.store(distance_.ns(), std::memory_order_relaxed);
     }
 

@@ -11,6 +11,7 @@
 #include "velo/base/check.h"
 #include "velo/base/shared_segment.h"
 #include "velo/packet.h"
+#include "velo/shm/distance.h"
 
 namespace velo::shm {
 
@@ -51,7 +52,7 @@ struct LineHeader {
     MessageClass message_class = MessageClass::kHost;
     uint8_t tag = 0;
     uint32_t bytes = 0;
-    bool measure = false;  ///< the body was written with ordinary stores, for the consumer to time
+    bool measure = false;  ///< the probe was written, for the consumer to time
     bool in_body = false;  ///< what the line has no room for lies in the body area
     bool whole = false;    ///< the body area has the beginning too, the line has nothing
     bool half = false;     ///< the line's other cell may hold the next message
@@ -124,6 +125,7 @@ struct RingControl {
         std::atomic<uint32_t> bell_index;
         std::atomic<uint32_t> attached;  ///< by the consumer; from then on the ring outlives its producer
     } sleep;
+    Probe probe;  ///< written by the producer before it marks a message, and timed by the consumer
 };
 
 /// Bytes at the start of a ring that have to be 0 before it is used.
