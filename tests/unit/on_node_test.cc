@@ -38,13 +38,18 @@ Status send(OnNode& from, PeerIndex to, const std::string& text) {
     return Status::kOk;
 }
 
-TEST(OnNode, a_peer_that_was_never_met_gets_its_first_message_through) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
+/// Two processes, of which `a` has met `b`.
+struct OnNodePair : testing::Test {
+    OnNode a{config_for(1)};
+    OnNode b{config_for(2)};
     PeerIndex peer = 99;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
-    ASSERT_EQ(send(a, peer, "hello"), Status::kOk);
     Inbox inbox;
+
+    OnNodePair() { EXPECT_EQ(a.connect(b.address(), peer), Status::kOk); }
+};
+
+TEST_F(OnNodePair, a_peer_that_was_never_met_gets_its_first_message_through) {
+    ASSERT_EQ(send(a, peer, "hello"), Status::kOk);
     EXPECT_EQ(b.poll(16, inbox), 1u);
     ASSERT_EQ(inbox.messages.size(), 1u);
     EXPECT_EQ(inbox.messages[0].second, "hello");
@@ -67,11 +72,7 @@ TEST(OnNode, meeting_from_both_sides_is_meeting_once) {
     EXPECT_EQ(a.peers(), 1u);
 }
 
-TEST(OnNode, an_idle_process_owns_no_ring) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
-    PeerIndex peer = 0;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+TEST_F(OnNodePair, an_idle_process_owns_no_ring) {
     EXPECT_EQ(a.counters().rings_created, 0u);
     ASSERT_EQ(send(a, peer, "x"), Status::kOk);
     EXPECT_EQ(a.counters().rings_created, 1u);
@@ -150,14 +151,9 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     EXPECT_EQ(victim.unanswered(), 0u);
 }
 
-TEST(OnNode, a_message_that_is_not_accepted_stays) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
-    PeerIndex peer = 0;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+TEST_F(OnNodePair, a_message_that_is_not_accepted_stays) {
     ASSERT_EQ(send(a, peer, "one"), Status::kOk);
     ASSERT_EQ(send(a, peer, "two"), Status::kOk);
-    Inbox inbox;
     inbox.open = false;
     EXPECT_EQ(b.poll(16, inbox), 0u);
     inbox.open = true;
@@ -170,13 +166,8 @@ bool send_line(OnNode& from, PeerIndex to, const std::string& text) {
     return from.send_line(to, {text.data(), nullptr, static_cast<uint32_t>(text.size()), 0}, 0);
 }
 
-TEST(OnNode, short_messages_arrive_in_order_and_leave_nothing_unread) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
-    PeerIndex peer = 0;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+TEST_F(OnNodePair, short_messages_arrive_in_order_and_leave_nothing_unread) {
     ASSERT_EQ(send(a, peer, "first"), Status::kOk);
-    Inbox inbox;
     std::vector<std::string> sent = {"first"};
     for (int i = 0; i < 100; ++i) {
         // One to four at a time, every seventh too long to share a line, every eleventh not by send_line.
@@ -199,13 +190,8 @@ TEST(OnNode, short_messages_arrive_in_order_and_leave_nothing_unread) {
     for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(inbox.messages[i].second, sent[i]);
 }
 
-TEST(OnNode, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
-    PeerIndex peer = 0;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+TEST_F(OnNodePair, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
     ASSERT_EQ(send(a, peer, "first"), Status::kOk);
-    Inbox inbox;
     b.poll(16, inbox);
     ASSERT_TRUE(send_line(a, peer, "one"));
     ASSERT_EQ(b.poll(16, inbox), 1u);
@@ -221,13 +207,8 @@ TEST(OnNode, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
     EXPECT_EQ(inbox.messages.back().second, "two");
 }
 
-TEST(OnNode, poll_takes_no_more_of_a_ring_than_its_budget) {
-    OnNode a(config_for(1));
-    OnNode b(config_for(2));
-    PeerIndex peer = 0;
-    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+TEST_F(OnNodePair, poll_takes_no_more_of_a_ring_than_its_budget) {
     for (int i = 0; i < 10; ++i) ASSERT_EQ(send(a, peer, std::to_string(i)), Status::kOk);
-    Inbox inbox;
     EXPECT_EQ(b.poll(4, inbox), 4u);
     EXPECT_EQ(b.poll(4, inbox), 4u);
     EXPECT_EQ(b.poll(4, inbox), 2u);

@@ -86,6 +86,18 @@ class Offers : public testing::Test {
         ADD_FAILURE() << "nothing is on offer";
         return view(requester_segment_).offers()[0];
     }
+    /// A get of all of `remote`, of which the target has the first `chunks` and does not move them.
+    OfferSlot& get_with_a_part_taken(std::vector<std::byte>& remote, std::vector<std::byte>& local,
+                                     uint32_t chunks, uint16_t& generation) {
+        share(remote);
+        EXPECT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
+        requester();
+        OfferSlot& offer = slot(generation);
+        uint32_t index = 0;
+        EXPECT_EQ(base::JointClaims::claim_front(offer.joint, generation, offer_chunks(kLong), index, chunks),
+                  chunks);
+        return offer;
+    }
     std::atomic<uint64_t>& targets_copying() { return view(target_segment_).header().copying; }
 
     std::unique_ptr<ShimDevice> requester_, target_;
@@ -215,16 +227,9 @@ TEST_F(Offers, a_range_that_is_revoked_in_the_middle_is_a_fault_and_touched_no_m
 TEST_F(Offers, a_target_that_ends_in_the_middle_of_its_part_ends_the_operation) {
     std::vector<std::byte> remote(kLong);
     std::vector<std::byte> local(kLong);
-    share(remote);
-    ASSERT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
-    requester();
-    target();
-    // It takes a part and stands still.
     uint16_t generation = 0;
-    OfferSlot& offer = slot(generation);
-    uint32_t index = 0;
+    get_with_a_part_taken(remote, local, 1, generation);
     targets_copying() = 77;
-    ASSERT_EQ(base::JointClaims::claim_front(offer.joint, generation, offer_chunks(kLong), index), 1u);
     EXPECT_FALSE(drive(false)) << "its memory may still be written to";
     target_.reset();
     ASSERT_TRUE(drive(false));
@@ -235,13 +240,8 @@ TEST_F(Offers, a_target_that_ends_in_the_middle_of_its_part_ends_the_operation) 
 TEST_F(Offers, a_part_that_was_taken_and_never_came_is_done_again) {
     std::vector<std::byte> remote = random_bytes(kLong, 1);
     std::vector<std::byte> local(kLong);
-    share(remote);
-    ASSERT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
-    requester();
     uint16_t generation = 0;
-    OfferSlot& offer = slot(generation);
-    uint32_t index = 0;
-    ASSERT_EQ(base::JointClaims::claim_front(offer.joint, generation, offer_chunks(kLong), index, 5), 5u);
+    get_with_a_part_taken(remote, local, 5, generation);
     ASSERT_TRUE(drive(false));
     EXPECT_EQ(notification_.status, Status::kOk);
     EXPECT_EQ(local, remote);
@@ -252,14 +252,9 @@ TEST_F(Offers, a_part_that_was_taken_and_never_came_is_done_again) {
 TEST_F(Offers, a_target_that_may_not_copy_is_done_without) {
     std::vector<std::byte> remote = random_bytes(kLong, 1);
     std::vector<std::byte> local(kLong);
-    share(remote);
-    ASSERT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
-    requester();
     uint16_t generation = 0;
-    OfferSlot& offer = slot(generation);
-    uint32_t index = 0;
+    OfferSlot& offer = get_with_a_part_taken(remote, local, 1, generation);
     targets_copying() = 77;
-    ASSERT_EQ(base::JointClaims::claim_front(offer.joint, generation, offer_chunks(kLong), index), 1u);
     EXPECT_FALSE(drive(false));
     offer.report = OfferReport{generation, Status::kUnsupported, 0}.pack();
     ASSERT_TRUE(drive(false));
