@@ -113,6 +113,6 @@ struct PlanError {
 using PlanResult = std::variant<Plan, PlanError>;
 
 /// Set-up only: may allocate. A pure function of the config.
-[[nodiscard]] PlanResult plan(const Config& config);
+[[nodiscard, gnu::cold]] PlanResult plan(const Config& config);
 
 }  // namespace velo::flowctl

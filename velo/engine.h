@@ -49,11 +49,11 @@ template <class D>
 class Engine {
   public:
     /// Throws base::SetupError.
-    explicit Engine(const EngineOptions& options);
+    [[gnu::cold]] explicit Engine(const EngineOptions& options);
 
     [[nodiscard]] EngineAddress address() const;
-    Status connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
-                   std::string& error);
+    [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
+                                 velo_peer*& peer, std::string& error);
     bool disconnect(velo_peer& peer);
 
     /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
@@ -231,25 +231,26 @@ class Engine {
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
-    void tell_of_no_ring(const velo_peer& peer);
+    [[gnu::cold]] void tell_of_no_ring(const velo_peer& peer);
     void look_around(uint64_t now);
-    void peer_died(velo_peer& peer);
+    [[gnu::cold]] void peer_died(velo_peer& peer);
     [[nodiscard]] bool quiet(const velo_peer& peer);
     void sweep_ended();
     void recycle(velo_peer& peer);
     void tell_of_end(velo_peer& peer);
     // Reports (engine_report.h).
-    void start_watching();
+    [[gnu::cold]] void start_watching();
     template <class Visit>
     void for_each_wait(Visit&& visit);
     void look_at_waits(uint64_t now);
-    void watch_for_stalls(uint64_t now);
-    void report(bool asked_for);
-    PeerReport report_of(velo_peer& peer);
+    [[gnu::cold]] void watch_for_stalls(uint64_t now);
+    [[gnu::cold]] void report(bool asked_for);
+    [[gnu::cold]] PeerReport report_of(velo_peer& peer);
     void report_transfers(const velo_peer& peer, PeerReport& out);
 
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
-    Status check_address(const EngineAddress& address, bool same_host, std::string& error) const;
+    [[gnu::cold]] Status check_address(const EngineAddress& address, bool same_host,
+                                       std::string& error) const;
     void log(int level, const std::string& line) const;
     [[nodiscard]] static uint64_t now_ns();
     void look_at_clock();
@@ -281,7 +282,7 @@ class Engine {
     void on_joint(velo_peer& peer, const EngineHeader& header);
     void on_joint_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
     void give_up_direct(velo_peer& peer);
-    void tell_of_denied_copies(const velo_peer& peer);
+    [[gnu::cold]] void tell_of_denied_copies(const velo_peer& peer);
     [[nodiscard]] bool first_on_node_to_tell_of_denial();
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);

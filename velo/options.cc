@@ -109,15 +109,28 @@ uint64_t ring_bytes_by_caches(const base::Locality& locality, uint32_t on_node, 
     return std::min({2 * l2, all / peers, kLargest});
 }
 
-uint32_t ring_bytes(const velo_params_t& params, const velo_identity_t& identity,
-                    const base::Locality& locality) {
-    if (params.ring_bytes != 0) return static_cast<uint32_t>(params.ring_bytes);
-    constexpr uint64_t kSmallest = 128u << 10;
+shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity_t& identity,
+                                const base::Locality& locality) {
+    constexpr uint64_t kSmallestBody = 128u << 10;
+    constexpr uint32_t kLines = 256;
+    // All lines of a ring that is in use are resident. With many rings, that is what a process's memory is.
+    constexpr uint32_t kLinesAmongMany = 128;
+    constexpr uint32_t kMany = 16;
     uint32_t on_node = identity.local_size;
     if (params.ranks_per_node != 0) on_node = std::min(on_node, static_cast<uint32_t>(params.ranks_per_node));
     const uint32_t peers = std::max(on_node, 2u) - 1;
-    const uint64_t each = std::bit_floor(ring_bytes_by_caches(locality, on_node, peers));
-    return static_cast<uint32_t>(std::max(each, kSmallest));
+    const uint64_t body = std::bit_floor(ring_bytes_by_caches(locality, on_node, peers));
+    shm::RingGeometry geometry = {.lines = peers < kMany ? kLines : kLinesAmongMany,
+                                  .body_bytes = static_cast<uint32_t>(std::max(body, kSmallestBody))};
+    if (params.ring_lines != 0) geometry.lines = static_cast<uint32_t>(params.ring_lines);
+    if (params.ring_bytes != 0) geometry.body_bytes = static_cast<uint32_t>(params.ring_bytes);
+    return geometry;
+}
+
+void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smallest, int64_t largest) {
+    if (value == 0) return;
+    check_range(name, value, smallest, largest);
+    check_power_of_two(name, value);
 }
 
 }  // namespace
@@ -138,11 +151,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
-    check_power_of_two("ring_lines", params.ring_lines);
-    if (params.ring_bytes != 0) {
-        check_range("ring_bytes", params.ring_bytes, 16384, 16777216);
-        check_power_of_two("ring_bytes", params.ring_bytes);
-    }
+    check_power_of_two_or_zero("ring_lines", params.ring_lines, 16, 65536);
+    check_power_of_two_or_zero("ring_bytes", params.ring_bytes, 16384, 16777216);
 
     EngineOptions options;
     options.identity = identity;
@@ -154,8 +164,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     }
     options.single_copy = single_copy == "cma";
     options.on_node = {.name = identity.name,
-                       .geometry = {.lines = static_cast<uint32_t>(params.ring_lines),
-                                    .body_bytes = ring_bytes(params, identity, locality)},
+                       .geometry = ring_geometry(params, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),
                        .place = locality.place,
                        // Who was told by the user where memory is to be does not choose.

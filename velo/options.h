@@ -10,11 +10,12 @@ namespace velo {
 
 /// Checks every parameter, alone and together. Throws base::SetupError with a sentence that names parameter,
 /// value and remedy.
-EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
-                           const velo_host_t& host, const base::Locality& locality = {});
+[[gnu::cold]] EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
+                                         const velo_host_t& host, const base::Locality& locality = {});
 
 /// Where this process is, by whom the parameter `locality` names; `topology`: hwloc's, that the host has
 /// loaded, or NULL. `why` says what kept hwloc from telling. Throws base::SetupError for an unknown name.
-base::Locality find_locality(const velo_params_t& params, hwloc_topology* topology, std::string& why);
+[[gnu::cold]] base::Locality find_locality(const velo_params_t& params, hwloc_topology* topology,
+                                           std::string& why);
 
 }  // namespace velo

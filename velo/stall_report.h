@@ -152,6 +152,6 @@ struct StallReport {
 };
 
 /// Several lines for the user; the first one says for how long nothing moved.
-std::string to_text(const StallReport& report);
+[[gnu::cold]] std::string to_text(const StallReport& report);
 
 }  // namespace velo

@@ -24,11 +24,11 @@ static_assert(static_cast<int>(Status::kProtocol) == VELO_PROTOCOL);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
-void put_error(char* error, size_t error_bytes, const char* text) noexcept {
+[[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
 
-void report_counters(const velo_engine& engine) {
+[[gnu::cold]] void report_counters(const velo_engine& engine) {
     velo_counters_t counters;
     engine.counters(counters);
     std::string line;

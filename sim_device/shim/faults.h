@@ -37,7 +37,7 @@ class Faults {
     ///   port_down=I:N    port I goes down after N operations: all that follow end with kFailed
     ///   die_after=N      after N packets the process is dead to itself and to all others
     /// Returns nullptr for an empty text. Throws base::SetupError naming what is wrong with it.
-    static std::unique_ptr<Faults> parse(const std::string& text, uint16_t node, uint8_t vpid);
+    [[gnu::cold]] static std::unique_ptr<Faults> parse(const std::string& text, uint16_t node, uint8_t vpid);
 
     /// For a message about to be sent; 0: none.
     uint64_t packet_delay_ns() { return draw(kDelay) ? kinds_[kDelay].time_ns : 0; }
@@ -60,7 +60,7 @@ class Faults {
     };
 
     bool draw(Kind kind);
-    void set(const std::string& token, uint64_t& seed);
+    [[gnu::cold]] void set(const std::string& token, uint64_t& seed);
 
     std::array<KindState, kKinds> kinds_;
     uint64_t die_after_ = UINT64_MAX;

@@ -72,8 +72,8 @@ class PeerTable {
     [[nodiscard]] const ContactCounters& contact_counters() const { return counters_; }
 
   private:
-    Status attach(const base::SegmentAddress& address, DeviceAddr& peer);
-    Status admit(base::SharedSegment segment, DeviceAddr addr);
+    [[gnu::cold]] Status attach(const base::SegmentAddress& address, DeviceAddr& peer);
+    [[gnu::cold]] Status admit(base::SharedSegment segment, DeviceAddr addr);
 
     base::SegmentAddress own_address_;
     SegmentView own_;

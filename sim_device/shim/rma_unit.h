@@ -39,7 +39,7 @@ class RmaUnit {
     static constexpr uint32_t kOperationsPerProgress = 64;
 
     /// `faults` may be nullptr.
-    RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faults);
+    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faults);
 
     Status post(const RmaOperation& operation, uint64_t now_ns);
     bool poll_notification(Notification& notification);

@@ -37,7 +37,7 @@ struct ShimCounters {
 class ShimDevice {
   public:
     /// Throws base::SetupError.
-    explicit ShimDevice(const DeviceConfig& config);
+    [[gnu::cold]] explicit ShimDevice(const DeviceConfig& config);
     ShimDevice(const ShimDevice&) = delete;
     ShimDevice& operator=(const ShimDevice&) = delete;
     /// To peers a device that was closed is a process that ended.
@@ -169,7 +169,7 @@ class ShimDevice {
     uint32_t release_delayed(uint64_t now_ns);
     bool stalled();
     const Packet* find_source(const Packet* packet);
-    void check_life();
+    [[gnu::cold]] void check_life();
     void check_claims();
     template <class Ring>
     void check_claims(Ring& ring, AbandonedClaims& claims);

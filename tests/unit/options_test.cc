@@ -199,10 +199,25 @@ TEST(Options, rings_are_powers_of_two_and_hold_the_longest_message_twice) {
     velo_params_t params = defaults();
     params.ring_lines = 100;
     expect_names(error_of(params), {"btl_velo_ring_lines", "100", "64", "128"});
+    params.ring_lines = 8;
+    expect_names(error_of(params), {"btl_velo_ring_lines", "8", "16 to 65536"});
     params = defaults();
     params.ring_bytes = 32768;
     params.on_node_message_bytes_max = 32768;
     expect_names(error_of(params), {"btl_velo_ring_bytes", "32768"});
+}
+
+TEST(Options, rings_are_shorter_among_many_unless_the_user_says_how_long_they_are) {
+    velo_params_t params = defaults();
+    const auto lines = [&params](uint32_t ranks) {
+        return make_options(params, rank_of(0, ranks), {}).on_node.geometry.lines;
+    };
+    EXPECT_EQ(lines(2), 256u);
+    EXPECT_EQ(lines(16), 256u);
+    EXPECT_EQ(lines(17), 128u);
+    params.ring_lines = 64;
+    EXPECT_EQ(lines(2), 64u);
+    EXPECT_EQ(lines(17), 64u);
 }
 
 TEST(Options, ranks_are_grouped_into_nodes_by_number) {

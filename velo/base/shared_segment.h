@@ -87,12 +87,13 @@ class SharedSegment {
 
     /// Creates a segment of `bytes` (rounded up to pages, header included), every page allocated, so that
     /// no later access can fail for want of memory. Throws SetupError.
-    static SharedSegment create(const std::string& label, size_t bytes);
+    [[gnu::cold]] static SharedSegment create(const std::string& label, size_t bytes);
 
     /// Opens a peer's segment and maps its first `bytes` (0: its size at creation). No descriptor stays open,
     /// so that a process can have as many peers as it likes.
     /// kUnsupported: no such process or file, another user's, or the token differs.
-    static Status attach(const SegmentAddress& address, SharedSegment& out, size_t bytes = 0) noexcept;
+    [[gnu::cold]] static Status attach(const SegmentAddress& address, SharedSegment& out,
+                                       size_t bytes = 0) noexcept;
 
     /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin. They are
     /// taken from `numa_node` if it has them and the kernel lets that be chosen; -1: wherever.

@@ -49,7 +49,7 @@ struct Locality {
 using TopologyPtr = std::shared_ptr<hwloc_topology>;
 
 /// Loads caches and NUMA nodes of this machine, nothing else. Null: `why` says why not.
-TopologyPtr load_topology(std::string& why);
+[[gnu::cold]] TopologyPtr load_topology(std::string& why);
 
 /// What a topology says of a process that is bound to `bound` and ran on `last` when it was looked (either
 /// may be empty). Of several NUMA nodes of the same CPUs the one with the lowest number, which is ordinary
@@ -58,10 +58,10 @@ Locality locality_in(hwloc_topology& topology, const hwloc_bitmap_s& bound,
                      const hwloc_bitmap_s& last) noexcept;
 
 /// Of this process, by a topology of this machine. `why` says what kept it from being found.
-Locality locality_by_hwloc(hwloc_topology& topology, std::string& why);
+[[gnu::cold]] Locality locality_by_hwloc(hwloc_topology& topology, std::string& why);
 
 /// The same by the kernel's word. `cpus`: where it describes CPUs, as in Linux's sysfs.
-Locality locality_by_kernel(const char* cpus = "/sys/devices/system/cpu");
+[[gnu::cold]] Locality locality_by_kernel(const char* cpus = "/sys/devices/system/cpu");
 
 /// Asks the kernel to take the pages of a range from a NUMA node while it has free ones, and to move those
 /// that are elsewhere and nobody else has mapped. Of a shared file this holds for all who map it. False: it

@@ -61,12 +61,12 @@ struct OnNodeCounters {
 class OnNode {
   public:
     /// Throws base::SetupError.
-    explicit OnNode(const OnNodeConfig& config);
+    [[gnu::cold]] explicit OnNode(const OnNodeConfig& config);
 
     [[nodiscard]] OnNodeAddress address() const;
 
     /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here.
-    Status connect(const OnNodeAddress& address, PeerIndex& peer);
+    [[gnu::cold]] Status connect(const OnNodeAddress& address, PeerIndex& peer);
 
     /// Room for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the
     /// first with the reason: kAgain, kPeerDead, or what made first contact impossible. bytes <=
@@ -142,7 +142,7 @@ class OnNode {
 
     /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
     /// ATU or writes to it meanwhile. False: not yet, messages of it are unread or in use.
-    bool disconnect(PeerIndex peer);
+    [[gnu::cold]] bool disconnect(PeerIndex peer);
 
     /// False once the peer's process is known to have ended.
     [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
@@ -244,10 +244,10 @@ class OnNode {
         return peer.out.messages() - peer.sent_before >= kStreamingMessages;
     }
 
-    Status first_contact(Peer& peer);
+    [[gnu::cold]] Status first_contact(Peer& peer);
     Status make_ring(Peer& peer);
     void ring_bell(Peer& peer);
-    bool answer_contact(const Contact& contact);
+    [[gnu::cold]] bool answer_contact(const Contact& contact);
     void take_contacts() {
         Contact contact;
         while (contacts_.pop(contact)) [[unlikely]] {
