@@ -13,6 +13,10 @@ enum class ActionKind : uint8_t {
     /// Send an explicit credit packet. It costs no credit and always finds a slot (FC 5.2). It must go, now
     /// or later; two to one peer that both wait may become one of their sum, up to Plan::return_max.
     kSendCredits,
+    /// Send a compulsory credit return request (FC 6.1). Its credit has been taken.
+    kSendReturnRequest,
+    /// Send the response to one, with the credits given up, perhaps 0. Its credit has been taken.
+    kSendReturnResponse,
 };
 
 struct Action {
@@ -27,8 +31,8 @@ struct Action {
 /// adds nothing. Fixed in size, so that no event allocates.
 class Actions {
   public:
-    /// A packet can lead to a return to its sender and, when flow control shifts credits between peers, to
-    /// a request to another; what a returned credit sets free adds two waiting control packets at most.
+    /// Retrieved packets lead to a return to their sender and to at most one request to another; returned
+    /// credits set free at most two control packets.
     static constexpr uint32_t kCapacity = 4;
 
     constexpr void push(const Action& action) {
@@ -37,6 +41,7 @@ class Actions {
         items_[size_++] = action;
     }
     constexpr void clear() noexcept { size_ = 0; }
+    [[nodiscard]] constexpr Action& back() noexcept { return items_[size_ - 1]; }
 
     [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] constexpr uint32_t size() const noexcept { return size_; }

@@ -5,8 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+#include <variant>
 
 #include "flowctl/actions.h"
+#include "flowctl/dynamic_credits.h"
+#include "flowctl/growing_credits.h"
 #include "flowctl/mode.h"
 #include "flowctl/plan.h"
 #include "flowctl/static_credits.h"
@@ -15,7 +19,8 @@
 
 namespace velo::flowctl {
 
-/// Control packets with which a receiver takes credits back (FC 6.1). Static flow control has none.
+/// Control packets with which a receiver takes credits back (FC 6.1). Only dynamic flow control has them.
+/// Each costs a credit, and is reported by packets_retrieved() before control_arrived().
 enum class ControlKind : uint8_t {
     kReturnRequest,
     kReturnResponse,
@@ -30,100 +35,150 @@ enum class ControlKind : uint8_t {
 ///   a packet that itself waits for a credit can make two processes wait for each other for ever.
 /// - Every action is carried out, in any finite time. Packets between two processes stay in order.
 ///
-/// A Status other than kOk means that a peer broke the protocol, and that nothing changed.
-class FlowControl {
+/// A Status other than kOk means that a peer broke the protocol, and that nothing changed. (kReading: see
+/// DynamicReading; anything but the default is for the explorer.)
+template <DynamicReading kReading = DynamicReading{}>
+class BasicFlowControl {
   public:
-    explicit FlowControl(const Plan& plan)
-        : mode_(plan.mode), peers_(plan.peers), static_(plan.mode == Mode::kStatic ? plan : Plan{}) {
-        VELO_CHECK(mode_ == Mode::kNone || mode_ == Mode::kStatic, "a plan with mode %u",
-                   static_cast<unsigned>(mode_));
+    using Dynamic = DynamicCredits<kReading>;
+
+    explicit BasicFlowControl(const Plan& plan) : mode_(plan.mode), peers_(plan.peers) {
+        switch (plan.mode) {
+            case Mode::kNone:
+            case Mode::kHardware: return;
+            case Mode::kStatic: credits_.template emplace<StaticCredits>(plan); return;
+            case Mode::kGrowing: credits_.template emplace<GrowingCredits>(plan); return;
+            case Mode::kDynamic: credits_.template emplace<Dynamic>(plan); return;
+        }
+        VELO_CHECK(false, "a plan with mode %u", static_cast<unsigned>(plan.mode));
     }
 
     [[nodiscard]] Mode mode() const noexcept { return mode_; }
     [[nodiscard]] uint32_t peers() const noexcept { return peers_; }
+    /// nullptr under another mode.
+    [[nodiscard]] const Dynamic* dynamic() const noexcept { return std::get_if<Dynamic>(&credits_); }
 
     // Sender role.
 
     /// How many of `packets` packets may go to the peer now; the rest waits until credits arrive.
     [[nodiscard]] uint32_t sendable(PeerIndex to, uint32_t packets) const noexcept {
-        return counts() ? static_.sendable(to, packets) : packets;
+        return on(packets, [&](const auto& credits) { return credits.sendable(to, packets); });
     }
 
     /// The packets have been handed to the device. Never more than sendable() said.
     void packets_sent(PeerIndex to, uint32_t packets) {
-        if (counts()) static_.packets_sent(to, packets);
+        on(0, [&](auto& credits) {
+            credits.packets_sent(to, packets);
+            return 0;
+        });
     }
 
     /// The peer returned credits, in a packet of their own or piggybacked. kProtocol for 0, for more than
     /// the peer can owe, and under a mode without credits.
-    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Actions&) noexcept {
-        return counts() ? static_.credits_arrived(from, credits) : Status::kProtocol;
+    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t returned, Actions& actions) {
+        return on(Status::kProtocol,
+                  [&](auto& credits) { return credits.credits_arrived(from, returned, actions); });
     }
 
     // Receiver role.
 
-    /// Data packets from the peer have left the mailbox: one, or a batch. kProtocol for more than the peer
-    /// can have sent. Explicit credit packets are not counted (FC 5.2).
-    [[nodiscard]] Status packets_retrieved(PeerIndex from, uint32_t packets, Actions& actions) {
-        return counts() ? static_.packets_retrieved(from, packets, actions) : Status::kOk;
+    /// Packets from the peer have left the mailbox: one, or a batch, of at most one message. kProtocol for
+    /// more than the peer can have sent. Explicit credit packets are not counted (FC 5.2).
+    [[nodiscard]] Status packets_retrieved(PeerIndex from, uint32_t packets, MessageEnd end,
+                                           Actions& actions) {
+        return on(Status::kOk,
+                  [&](auto& credits) { return credits.packets_retrieved(from, packets, end, actions); });
     }
 
     /// Credits to ride in the last packet of a message to the peer: `max` at most, 0 if there are none to
     /// return or piggybacking is off. They are the packet's from here on.
-    [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions&) noexcept {
-        return counts() ? static_.take_piggyback(to, max) : 0;
+    [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions& actions) {
+        return on(0u, [&](auto& credits) { return credits.take_piggyback(to, max, actions); });
     }
 
-    /// A control packet other than a credit packet arrived. kProtocol under the modes that have none.
-    [[nodiscard]] Status control_arrived(PeerIndex, ControlKind, uint32_t, Actions&) noexcept {
-        return Status::kProtocol;
+    /// A control packet other than a credit packet arrived; `credits`: those of a response. kProtocol under
+    /// the modes that have none.
+    [[nodiscard]] Status control_arrived(PeerIndex from, ControlKind kind, uint32_t credits,
+                                         Actions& actions) {
+        auto* dynamic = std::get_if<Dynamic>(&credits_);
+        if (dynamic == nullptr) return Status::kProtocol;
+        return kind == ControlKind::kReturnRequest ? dynamic->return_requested(from, actions)
+                                                   : dynamic->credits_given_up(from, credits, actions);
     }
 
     /// The peer's process has ended and none of its packets is left in the mailbox: its slots are free, we
-    /// owe it nothing and it owes us nothing. A process that takes the index over starts afresh.
+    /// owe it nothing and it owes us nothing. Under `static` and `growing` a process that takes the index
+    /// over starts afresh; under `dynamic` the index stays unused.
     void reset_peer(PeerIndex peer) {
-        if (counts()) static_.reset_peer(peer);
+        on(0, [&](auto& credits) {
+            credits.reset_peer(peer);
+            return 0;
+        });
     }
 
     // For counters and tests. All are 0 under a mode without credits.
 
     [[nodiscard]] uint32_t credits(PeerIndex peer) const noexcept {
-        return counts() ? static_.peer(peer).credits : 0;
+        return on(0u, [&](const auto& credits) { return credits.peer(peer).credits; });
     }
     [[nodiscard]] uint32_t retrieved(PeerIndex peer) const noexcept {
-        return counts() ? static_.peer(peer).retrieved_packets : 0;
+        return on(0u, [&](const auto& credits) { return credits.peer(peer).retrieved_packets; });
     }
-    /// Slots of our mailbox that the peer owns.
+    /// Slots of our mailbox that the peer owns; under `dynamic`, that it should own soon.
     [[nodiscard]] uint32_t quota(PeerIndex peer) const noexcept {
-        return counts() ? static_.peer(peer).quota : 0;
+        return on(0u, [&](const auto& credits) { return credits.quota(peer); });
     }
     [[nodiscard]] uint32_t threshold(PeerIndex peer) const noexcept {
-        return counts() ? static_.peer(peer).threshold : 0;
+        return on(0u, [&](const auto& credits) { return credits.threshold(peer); });
     }
     /// Credits out of our hands: held by the peer, under way to it, or in packets we have not retrieved.
-    [[nodiscard]] uint32_t granted(PeerIndex peer) const noexcept { return quota(peer) - retrieved(peer); }
+    [[nodiscard]] uint32_t granted(PeerIndex peer) const noexcept {
+        return on(0u, [&](const auto& credits) { return credits.granted(peer); });
+    }
 
-    /// Whether what must always hold of one peer's state holds. O(1).
+    /// Whether what must always hold of one peer's state holds. O(credit_slots).
     [[nodiscard]] bool check_invariants(PeerIndex peer) const noexcept {
-        return !counts() || static_.check_invariants(peer);
+        return on(true, [&](const auto& credits) { return credits.check_invariants(peer); });
     }
 
     /// Hands every word that events can change to `visit`, in a fixed order, for trace hashes and explorers.
     template <typename Visit>
     void visit_state(Visit&& visit) const {
-        if (!counts()) return;
-        for (PeerIndex peer = 0; peer < peers_; ++peer) {
-            visit(credits(peer));
-            visit(retrieved(peer));
-        }
+        on(0, [&](const auto& credits) {
+            credits.visit_state(visit);
+            return 0;
+        });
     }
 
   private:
-    [[nodiscard]] bool counts() const noexcept { return mode_ == Mode::kStatic; }
+    using Credits = std::variant<std::monostate, StaticCredits, GrowingCredits, Dynamic>;
+
+    template <class Self, class Result, class Event>
+    static Result dispatch(Self& self, Result without_credits, Event&& event) {
+        return std::visit(
+            [&](auto& credits) -> Result {
+                if constexpr (std::is_same_v<std::decay_t<decltype(credits)>, std::monostate>) {
+                    return without_credits;
+                } else {
+                    return event(credits);
+                }
+            },
+            self.credits_);
+    }
+    template <class Result, class Event>
+    Result on(Result without_credits, Event&& event) {
+        return dispatch(*this, without_credits, event);
+    }
+    template <class Result, class Event>
+    Result on(Result without_credits, Event&& event) const {
+        return dispatch(*this, without_credits, event);
+    }
 
     Mode mode_;
     uint32_t peers_;
-    StaticCredits static_;
+    Credits credits_;
 };
+
+using FlowControl = BasicFlowControl<>;
 
 }  // namespace velo::flowctl

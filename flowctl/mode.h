@@ -33,6 +33,23 @@ enum class Rounding : uint8_t {
     kUp,
 };
 
+/// How a share grows (Mode::kGrowing, IBFC 4.3).
+enum class Growth : uint8_t {
+    /// By the same number of slots each time.
+    kLinear,
+    /// To twice its size.
+    kExponential,
+};
+
+/// From whom slots are taken for an active sender (Mode::kDynamic).
+enum class Stealing : uint8_t {
+    /// From the least recently active sender, at each monitoring point (FC 6.5.2).
+    kPaper,
+    /// From a sender that was silent while the active one sent several messages, and at most once a message
+    /// (docs/flow-control.md).
+    kSilent,
+};
+
 inline constexpr std::array<std::pair<Mode, std::string_view>, 5> kModeNames{{{Mode::kNone, "none"},
                                                                               {Mode::kHardware, "hardware"},
                                                                               {Mode::kStatic, "static"},
@@ -41,6 +58,12 @@ inline constexpr std::array<std::pair<Mode, std::string_view>, 5> kModeNames{{{M
 
 inline constexpr std::array<std::pair<Rounding, std::string_view>, 3> kRoundingNames{
     {{Rounding::kSubset, "subset"}, {Rounding::kDown, "down"}, {Rounding::kUp, "up"}}};
+
+inline constexpr std::array<std::pair<Growth, std::string_view>, 2> kGrowthNames{
+    {{Growth::kLinear, "linear"}, {Growth::kExponential, "exponential"}}};
+
+inline constexpr std::array<std::pair<Stealing, std::string_view>, 2> kStealingNames{
+    {{Stealing::kPaper, "paper"}, {Stealing::kSilent, "silent"}}};
 
 namespace detail {
 

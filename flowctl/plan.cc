@@ -30,14 +30,6 @@ uint64_t requested_mailbox(const Config& config) {
     return uint64_t{config.peers} * config.slots_per_peer;
 }
 
-std::optional<PlanError> refuse_mode(Mode mode) {
-    if (mode == Mode::kNone || mode == Mode::kStatic) return std::nullopt;
-    PlanError error =
-        refuse("mode '" + std::string(to_string(mode)) + "' is not available yet; choose 'none' or 'static'");
-    error.status = Status::kUnsupported;
-    return error;
-}
-
 std::optional<PlanError> refuse_common(const Config& config) {
     if (config.peers == 0) {
         return refuse("0 peers; a process that nobody sends to needs no mailbox, so give at least 1 peer");
@@ -55,7 +47,7 @@ std::optional<PlanError> refuse_common(const Config& config) {
     return std::nullopt;
 }
 
-std::optional<PlanError> refuse_static(const Config& config) {
+std::optional<PlanError> refuse_credited(const Config& config) {
     if (config.credit_slots == 0 || config.credit_slots > kCreditSlotsMax) {
         return refuse("credit_slots is " + text(config.credit_slots) + "; give 1 to " +
                       text(kCreditSlotsMax) + " (" + text(kCreditSlotsDefault) + " is the default)");
@@ -79,9 +71,9 @@ std::optional<PlanError> refuse_static(const Config& config) {
                   smallest);
 }
 
-Plan plan_none(const Config& config) {
+Plan plan_without_credits(const Config& config) {
     Plan plan;
-    plan.mode = Mode::kNone;
+    plan.mode = config.mode;
     plan.peers = config.peers;
     plan.mailbox_slots = static_cast<uint32_t>(requested_mailbox(config));
     plan.data_region_slots = plan.mailbox_slots;
@@ -128,14 +120,54 @@ PlanResult plan_static(const Config& config) {
     return plan;
 }
 
+/// Mailboxes whose shares change while the job runs.
+PlanResult plan_changing(const Config& config) {
+    const uint32_t mailbox = static_cast<uint32_t>(requested_mailbox(config));
+    Plan plan;
+    plan.mode = config.mode;
+    plan.peers = config.peers;
+    plan.mailbox_slots = mailbox;
+    plan.credit_slots = config.credit_slots;
+    plan.credit_region_slots = config.peers * config.credit_slots;
+    plan.data_region_slots = mailbox - plan.credit_region_slots;
+    plan.piggyback = config.piggyback;
+    const uint32_t equal_share = plan.data_region_slots / config.peers;
+    plan.sender_slots_max = config.sender_slots_max != 0 ? config.sender_slots_max : plan.data_region_slots;
+    if (config.mode == Mode::kDynamic) {
+        // Static slots (FC 6.3): as many as the credit region has.
+        plan.quota = config.credit_slots;
+        plan.stealing = config.stealing;
+    } else {
+        plan.quota = std::clamp(config.growing_start, 1u, equal_share);
+        plan.growth = config.growth;
+        plan.growing_step = config.growing_step;
+        plan.threshold = plan.favoured_threshold = growing_threshold(plan.quota, plan.credit_slots);
+        // A return holds the largest threshold.
+        plan.sender_slots_max = std::min(plan.sender_slots_max, kReturnMax);
+    }
+    if (plan.sender_slots_max < plan.quota) {
+        return refuse("sender_slots_max is " + text(plan.sender_slots_max) + ", and a sender starts with " +
+                      text(plan.quota) + " slots; give at least that, or 0 for no limit");
+    }
+    return plan;
+}
+
 }  // namespace
 
 PlanResult plan(const Config& config) {
-    if (auto error = refuse_mode(config.mode)) return *std::move(error);
     if (auto error = refuse_common(config)) return *std::move(error);
-    if (config.mode == Mode::kNone) return plan_none(config);
-    if (auto error = refuse_static(config)) return *std::move(error);
-    return plan_static(config);
+    switch (config.mode) {
+        case Mode::kNone:
+        case Mode::kHardware: return plan_without_credits(config);
+        case Mode::kStatic:
+            if (auto error = refuse_credited(config)) return *std::move(error);
+            return plan_static(config);
+        case Mode::kGrowing:
+        case Mode::kDynamic:
+            if (auto error = refuse_credited(config)) return *std::move(error);
+            return plan_changing(config);
+    }
+    return refuse("mode " + text(static_cast<uint64_t>(config.mode)) + " is none of velo's");
 }
 
 }  // namespace velo::flowctl

@@ -4,6 +4,7 @@
 /// quota without being told. Counts are 64-byte mailbox slots; one credit is the right to fill one slot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -53,6 +54,15 @@ inline constexpr uint32_t kSlotsPerPeerDefault = 58;
     return message_packets + (message_packets - 1) / credit_slots + credit_slots;
 }
 
+/// IBFC 6.3.1: no explicit credit message for fewer credits than this, unless the share is smaller.
+inline constexpr uint32_t kGrowingThreshold = 5;
+
+/// Threshold of a share under Mode::kGrowing. At least equation 1's, so no credit region overflows; at most
+/// the quota, so it can be reached.
+[[nodiscard]] constexpr uint32_t growing_threshold(uint32_t quota, uint32_t credit_slots) noexcept {
+    return std::max(threshold_for(quota, credit_slots), std::min(kGrowingThreshold, quota));
+}
+
 /// What the user chose.
 struct Config {
     Mode mode = Mode::kStatic;
@@ -65,11 +75,21 @@ struct Config {
     uint32_t credit_slots = kCreditSlotsDefault;
     Rounding rounding = Rounding::kSubset;
     bool piggyback = true;
+    /// Most slots of a mailbox that one sender comes to own under kGrowing and kDynamic; 0: as many as there
+    /// are (FC 7.4.1 needed a limit).
+    uint32_t sender_slots_max = 0;
+    /// kDynamic.
+    Stealing stealing = Stealing::kSilent;
+    /// kGrowing: how a share grows, what it starts with, and by how many slots it grows linearly.
+    Growth growth = Growth::kLinear;
+    uint32_t growing_start = 4;
+    uint32_t growing_step = 4;
 };
 
-/// The division that follows from a Config. Invariant under `static`:
-/// mailbox_slots = data_region_slots + credit_region_slots and data_region_slots = peers * quota +
-/// excess_peers.
+/// The division that follows from a Config. Invariant under the modes with credits:
+/// mailbox_slots = data_region_slots + credit_region_slots, and under `static`
+/// data_region_slots = peers * quota + excess_peers. Under `growing` and `dynamic` the peers start with
+/// `quota` each, and the rest is handed out as they go.
 struct Plan {
     Mode mode = Mode::kNone;
     uint32_t peers = 0;
@@ -89,6 +109,11 @@ struct Plan {
     /// Most credits in one return. Invariant: at least either threshold, or a credit packet could carry
     /// less than the threshold, and the proof beside threshold_for would not hold.
     uint32_t return_max = kReturnMax;
+    /// Most slots that a sender comes to own (kGrowing, kDynamic); under kDynamic, of its intended quota.
+    uint32_t sender_slots_max = 0;
+    uint32_t growing_step = 0;
+    Growth growth = Growth::kLinear;
+    Stealing stealing = Stealing::kSilent;
     bool piggyback = false;
 
     [[nodiscard]] constexpr bool favours(PeerIndex peer) const noexcept { return peer < excess_peers; }

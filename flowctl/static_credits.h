@@ -12,6 +12,13 @@
 
 namespace velo::flowctl {
 
+/// What the retrieved packets contained of a message's end.
+struct MessageEnd {
+    bool ended = false;
+    /// The message had waited for credits at its sender (IBFC 4.3).
+    bool waited = false;
+};
+
 /// What one process keeps for one peer (FC 5.1), 32 bits each.
 struct StaticPeer {
     /// Sender role: packets that may still go to the peer.
@@ -45,7 +52,7 @@ class StaticCredits {
     explicit StaticCredits(const Plan& plan)
         : peers_(plan.peers),
           quota_(plan.quota),
-          quota_max_(plan.quota_max()),
+          quota_max_(std::max(plan.quota_max(), plan.sender_slots_max)),
           excess_peers_(plan.excess_peers),
           return_max_(plan.return_max),
           piggyback_(plan.piggyback) {
@@ -69,7 +76,7 @@ class StaticCredits {
 
     /// An explicit packet without credits would fill a slot of the credit region that no threshold paid
     /// for, so 0 is a violation like too many.
-    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits) noexcept {
+    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Actions&) noexcept {
         StaticPeer& peer = at(from);
         if (credits == 0 || credits > quota_max_ - peer.credits) [[unlikely]]
             return Status::kProtocol;
@@ -80,7 +87,7 @@ class StaticCredits {
     /// The test is >=: after a batch the counter may be past the threshold. At most one return an event:
     /// what return_max keeps back waits for the next packet, and that packet can come, because the return
     /// just made is under way.
-    [[nodiscard]] Status packets_retrieved(PeerIndex from, uint32_t packets, Actions& actions) {
+    [[nodiscard]] Status packets_retrieved(PeerIndex from, uint32_t packets, MessageEnd, Actions& actions) {
         StaticPeer& peer = at(from);
         if (packets > peer.quota - peer.retrieved_packets) [[unlikely]]
             return Status::kProtocol;
@@ -93,7 +100,7 @@ class StaticCredits {
         return Status::kOk;
     }
 
-    [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max) noexcept {
+    [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions&) noexcept {
         if (!piggyback_) return 0;
         StaticPeer& peer = at(to);
         const uint32_t credits = std::min({peer.retrieved_packets, max, return_max_});
@@ -108,13 +115,26 @@ class StaticCredits {
     }
 
     [[nodiscard]] const StaticPeer& peer(PeerIndex index) const noexcept { return at(index); }
+    [[nodiscard]] uint32_t quota(PeerIndex index) const noexcept { return at(index).quota; }
+    [[nodiscard]] uint32_t threshold(PeerIndex index) const noexcept { return at(index).threshold; }
+    [[nodiscard]] uint32_t granted(PeerIndex index) const noexcept {
+        return at(index).quota - at(index).retrieved_packets;
+    }
 
     [[nodiscard]] bool check_invariants(PeerIndex index) const noexcept {
         const StaticPeer& peer = at(index);
         return peer.credits <= quota_max_ && peer.retrieved_packets <= peer.quota;
     }
 
-  private:
+    template <typename Visit>
+    void visit_state(Visit&& visit) const {
+        for (const StaticPeer& peer : peers_) {
+            visit(peer.credits);
+            visit(peer.retrieved_packets);
+        }
+    }
+
+  protected:
     [[nodiscard]] const StaticPeer& at(PeerIndex index) const noexcept {
         VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
         return peers_[index];

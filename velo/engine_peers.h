@@ -59,7 +59,10 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
     if (address.credit_slots != here.credit_slots) {
         return differs("credit_slots", here.credit_slots, address.credit_slots);
     }
-    if (address.quota != here.quota) return differs("slots", here.quota, address.quota);
+    if (address.quota != here.quota) {
+        const bool growing = options_.plan.mode == flowctl::Mode::kGrowing;
+        return differs(growing ? "growing_start" : "slots", here.quota, address.quota);
+    }
     if (address.message_bytes_max != here.message_bytes_max) {
         return differs("max_send_size or eager_limit", here.message_bytes_max, address.message_bytes_max);
     }
@@ -273,6 +276,15 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.credits_tx_explicit = velo.credits_returned_explicit;
     out.credits_tx_piggybacked = velo.credits_returned_piggyback;
     out.credits_rx = velo.credits_received;
+    out.requests_tx = velo.requests_sent;
+    out.requests_rx = velo.requests_received;
+    out.responses_tx = velo.responses_sent;
+    out.responses_rx = velo.responses_received;
+    out.credits_given_up = velo.credits_given_up;
+    if (const auto* dynamic = velo_->flow().dynamic(); dynamic != nullptr) {
+        out.steals = dynamic->counters().steals;
+        out.list_moves = dynamic->counters().list_moves;
+    }
     out.stall_count = velo.stalls;
 }
 

@@ -151,9 +151,10 @@ PeerReport Engine<D>::report_of(velo_peer& peer) {
     } else if (velo_->admits(peer.index)) {
         const DeviceReport device = device_->report(peer.index);
         const flowctl::FlowControl& flow = velo_->flow();
-        out.credited = flow.mode() != flowctl::Mode::kNone;
+        out.credited = velo_->credited();
         out.credits = flow.credits(peer.index);
-        out.quota = velo_->plan().quota;
+        // Where shares change, what ours is only the peer knows.
+        out.quota = flow.mode() == flowctl::Mode::kStatic ? velo_->plan().quota : 0;
         out.credits_retrieved = flow.retrieved(peer.index);
         out.credits_threshold = flow.threshold(peer.index);
         out.credits_owed = velo_->owed(peer.index);

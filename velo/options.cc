@@ -56,7 +56,8 @@ std::string in_users_words(std::string text) {
     const std::pair<std::string_view, std::string_view> words[] = {
         {"slots_per_peer", "btl_velo_slots"},
         {"mailbox_slots", "btl_velo_mailbox_slots"},
-        {"credit_slots", "btl_velo_credit_slots"}};
+        {"credit_slots", "btl_velo_credit_slots"},
+        {"sender_slots_max", "btl_velo_sender_slots"}};
     for (const auto& [from, to] : words) {
         for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
             text.replace(at, from.size(), to);
@@ -65,25 +66,29 @@ std::string in_users_words(std::string text) {
     return text;
 }
 
+/// What a parameter says, out of those that `names` lists.
+template <class Names>
+auto parsed(const char* parameter, const char* text, const Names& names) {
+    for (const auto& [value, name] : names) {
+        if (name == text) return value;
+    }
+    throw SetupError("btl_velo_" + std::string(parameter) + "=" + text + " is not one of " + listed(names));
+}
+
 flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
     check_mailbox_size(params, senders);
-    const auto mode = flowctl::parse_mode(params.flow_control);
-    if (!mode) {
-        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) +
-                         " is not a mode; the modes are " + listed(flowctl::kModeNames));
-    }
-    const auto rounding = flowctl::parse_rounding(params.rounding);
-    if (!rounding) {
-        throw SetupError("btl_velo_rounding=" + std::string(params.rounding) + " is not one of " +
-                         listed(flowctl::kRoundingNames));
-    }
-    flowctl::Config config = {.mode = *mode,
+    flowctl::Config config = {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
                               .peers = senders,
                               .slots_per_peer = static_cast<uint32_t>(params.slots),
                               .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
                               .credit_slots = static_cast<uint32_t>(params.credit_slots),
-                              .rounding = *rounding,
-                              .piggyback = params.piggyback != 0};
+                              .rounding = parsed("rounding", params.rounding, flowctl::kRoundingNames),
+                              .piggyback = params.piggyback != 0,
+                              .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
+                              .stealing = parsed("stealing", params.stealing, flowctl::kStealingNames),
+                              .growth = parsed("growth", params.growth, flowctl::kGrowthNames),
+                              .growing_start = static_cast<uint32_t>(params.growing_start),
+                              .growing_step = static_cast<uint32_t>(params.growing_step)};
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
     constexpr uint32_t kUncreditedSlots = 4096;
     if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {

@@ -1,8 +1,9 @@
 /// The VELO packet: one 64-byte mailbox slot, 56 bytes of payload and a status word that is written last.
 ///
-/// Source: FC 2; the status word keeps EXTOLL's bit positions (libvelo2), with two of its spare bits used:
-/// the piggyback flag (FC 5.4) and the lap, by which a software mailbox tells a fresh slot from an old one.
-/// EXTOLL's length counts 8-byte units; ours counts bytes, because piggybacking needs the exact end.
+/// Source: FC 2; the status word keeps EXTOLL's bit positions (libvelo2), with spare bits used for
+/// the piggyback flag (FC 5.4), the flag of a message that waited (IBFC 4.3), and the lap, by which a
+/// software mailbox tells a fresh slot from an old one. EXTOLL's length counts 8-byte units; ours counts
+/// bytes, because piggybacking needs the exact end.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,14 @@ inline constexpr size_t kPiggybackOffset = kPayloadBytes - kPiggybackBytes;
 enum class MessageClass : uint8_t {
     kHost = 0,    ///< a message of the host (an active message of a BTL)
     kEngine = 1,  ///< a message between engines: copied RMA and its answers
-    kCredit = 2,  ///< a flow control packet, not part of any message
+    kCredit = 2,  ///< a flow control packet, not part of any message; its tag is a CreditTag
+};
+
+/// What a flow control packet says.
+enum class CreditTag : uint8_t {
+    kCredits = 0,         ///< returned credits, 16 bits
+    kReturnRequest = 1,   ///< compulsory request (FC 6.1), empty
+    kReturnResponse = 2,  ///< its response: credits given up, 32 bits
 };
 
 /// The status word, unpacked.
@@ -31,6 +39,7 @@ struct PacketStatus {
     uint8_t lap = 0;    ///< low bits of 1 + position / mailbox slots
     MessageClass message_class = MessageClass::kHost;
     bool piggyback = false;
+    bool waited = false;  ///< of a message's last packet: it had to wait for credits
     bool end_of_message = false;
     bool error = false;
     uint8_t tag = 0;
@@ -39,8 +48,8 @@ struct PacketStatus {
     [[nodiscard]] constexpr uint64_t pack() const {
         return uint64_t{node} | uint64_t{vpid} << 16 | uint64_t{lap} << 24 |
                static_cast<uint64_t>(message_class) << 32 | uint64_t{piggyback} << 34 |
-               uint64_t{end_of_message} << 36 | uint64_t{error} << 37 | uint64_t{tag} << 40 |
-               uint64_t{length} << 48;
+               uint64_t{waited} << 35 | uint64_t{end_of_message} << 36 | uint64_t{error} << 37 |
+               uint64_t{tag} << 40 | uint64_t{length} << 48;
     }
     /// The same status word with another lap.
     [[nodiscard]] static constexpr uint64_t with_lap(uint64_t word, uint8_t lap) {
@@ -53,6 +62,7 @@ struct PacketStatus {
                 .lap = static_cast<uint8_t>(word >> 24),
                 .message_class = static_cast<MessageClass>(word >> 32 & 3),
                 .piggyback = (word >> 34 & 1) != 0,
+                .waited = (word >> 35 & 1) != 0,
                 .end_of_message = (word >> 36 & 1) != 0,
                 .error = (word >> 37 & 1) != 0,
                 .tag = static_cast<uint8_t>(word >> 40),

@@ -42,7 +42,8 @@ void add_ring(std::string& text, const PeerReport& peer) {
 
 void add_mailbox(std::string& text, const PeerReport& peer) {
     if (peer.credited) {
-        append(text, "      credits at it: %u of %u", peer.credits, peer.quota);
+        append(text, "      credits at it: %u", peer.credits);
+        if (peer.quota != 0) append(text, " of %u", peer.quota);
         if (peer.queued != 0)
             append(text, ", and the rest of the first message needs %u", peer.credits_needed);
         text += peer.queued != 0 && peer.credits == 0 ? ": waits for credits\n" : "\n";

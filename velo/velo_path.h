@@ -49,6 +49,11 @@ struct VeloPathCounters {
     uint64_t credits_returned_explicit = 0;
     uint64_t credits_returned_piggyback = 0;
     uint64_t credits_received = 0;
+    uint64_t requests_sent = 0;
+    uint64_t requests_received = 0;
+    uint64_t responses_sent = 0;
+    uint64_t responses_received = 0;
+    uint64_t credits_given_up = 0;
     uint64_t stalls = 0;
 };
 
@@ -58,6 +63,10 @@ class VeloPath {
     /// `message_bytes_max`: longest message, in either direction.
     VeloPath(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max)
         : device_(device), plan_(plan), flow_(plan), message_bytes_max_(message_bytes_max) {}
+
+    [[nodiscard]] bool credited() const {
+        return plan_.mode != flowctl::Mode::kNone && plan_.mode != flowctl::Mode::kHardware;
+    }
 
     /// False when the peer is one more than the mailbox was planned for.
     [[nodiscard]] bool admits(DeviceAddr peer) const { return peer < plan_.peers; }
@@ -69,7 +78,7 @@ class VeloPath {
     /// Whether a message of `bytes` could go at once as far as credits are concerned.
     [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
-        if (plan_.mode == flowctl::Mode::kNone) return packets <= device_.peer(to).mailbox_slots;
+        if (!credited()) return packets <= guarded_packets_max(to);
         return credits_for(to, packets) == packets;
     }
 
@@ -80,7 +89,7 @@ class VeloPath {
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
 
-    /// Sends credit packets that could not go at once.
+    /// Sends flow control packets that could not go at once.
     void flush_owed();
 
     [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
@@ -104,23 +113,41 @@ class VeloPath {
     };
     struct PeerState {
         Reassembly in;
-        uint32_t owed = 0;  ///< credits to return explicitly that have not left yet
+        // Flow control packets that have not left yet.
+        uint32_t owed = 0;  ///< credits to return explicitly
+        uint32_t response_credits = 0;
+        bool request_due = false;
+        bool response_due = false;
+        bool owing = false;  ///< any of them
+
+        [[nodiscard]] bool anything_due() const { return owed != 0 || request_due || response_due; }
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
+    /// Under `hardware`, where mailboxes are small.
+    static constexpr uint32_t kGuardedPacketsAtOnce = 8;
 
     PeerState& state(DeviceAddr peer) {
         if (peer >= peers_.size()) [[unlikely]]
             peers_.resize(peer + 1);
         return peers_[peer];
     }
+    /// Packets that go all or none where only the mailbox's fill admits them.
+    [[nodiscard]] uint32_t guarded_packets_max(DeviceAddr to) {
+        const uint32_t slots = std::max(1u, device_.peer(to).mailbox_slots);
+        return plan_.mode == flowctl::Mode::kHardware ? std::min(slots, kGuardedPacketsAtOnce) : slots;
+    }
+    Status send_part(DeviceAddr to, velo_send_t& send);
     void perform(const flowctl::Actions& actions);
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
     void take_credit_packet(DeviceAddr from, const Packet& packet);
     bool send_credits(DeviceAddr to, uint32_t credits);
+    bool send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes);
+    bool send_due(DeviceAddr to, PeerState& peer);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
-    void retrieved(DeviceAddr from, uint32_t packets);
+    void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
+    void take_control(DeviceAddr from, CreditTag tag, uint32_t given_up);
     uint32_t take_middles(DeviceAddr from);
     std::unique_ptr<std::byte[]> take_buffer();
 
@@ -136,17 +163,25 @@ class VeloPath {
 
 template <class D>
 Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
+    for (;;) {
+        const uint32_t before = send.done;
+        const Status status = send_part(to, send);
+        // Credits have let go all that may. A guarded message goes on while there is room.
+        if (status != Status::kAgain || credited() || send.done == before) return status;
+    }
+}
+
+template <class D>
+Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
-    const bool credited = plan_.mode != flowctl::Mode::kNone;
     uint32_t packets = credits_for(to, wanted);
     if (packets < wanted && !send.stalled) {
         send.stalled = true;
         ++counters_.stalls;
     }
     if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
-    // A guarded message longer than the mailbox would never find room in one piece.
-    if (!credited) packets = std::min(packets, std::max(1u, device_.peer(to).mailbox_slots));
+    if (!credited()) packets = std::min(packets, guarded_packets_max(to));
 
     flowctl::Actions actions;
     const auto fill = [&](uint32_t index, std::byte * payload) __attribute__((always_inline)) {
@@ -165,8 +200,10 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
                                .end_of_message = offset + length == send.total,
                                .tag = send.tag,
                                .length = static_cast<uint8_t>(length)};
-        if (status.end_of_message && length <= kPiggybackOffset) {
-            // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves.
+        status.waited = status.end_of_message && send.stalled;
+        if (status.end_of_message && length <= kPiggybackOffset && owed(to) == 0) {
+            // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and
+            // they do not overtake a return that waits.
             const auto credits = static_cast<uint16_t>(flow_.take_piggyback(to, UINT16_MAX, actions));
             if (credits != 0) {
                 std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
@@ -177,7 +214,7 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
         return status;
     };
     const Status status =
-        device_.send(to, packets, credited ? Admission::kCredited : Admission::kGuarded, fill);
+        device_.send(to, packets, credited() ? Admission::kCredited : Admission::kGuarded, fill);
     if (status != Status::kOk) return status;
     flow_.packets_sent(to, packets);
     send.done = std::min(send.total, send.done + packets * kPayload);
@@ -190,46 +227,78 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
 template <class D>
 void VeloPath<D>::perform(const flowctl::Actions& actions) {
     for (const flowctl::Action& action : actions) {
-        // The only kind so far; a switch without default makes the next one a compile error here.
+        PeerState& peer = state(action.peer);
+        // A switch without default makes the next kind a compile error here.
         switch (action.kind) {
-            case flowctl::ActionKind::kSendCredits:
-                if (!send_credits(action.peer, action.credits)) {
-                    PeerState& peer = state(action.peer);
-                    if (peer.owed == 0) owing_.push_back(action.peer);
-                    peer.owed += action.credits;
-                }
+            case flowctl::ActionKind::kSendCredits: peer.owed += action.credits; break;
+            case flowctl::ActionKind::kSendReturnRequest: peer.request_due = true; break;
+            case flowctl::ActionKind::kSendReturnResponse:
+                peer.response_due = true;
+                peer.response_credits = action.credits;
                 break;
         }
+        if (peer.owing || send_due(action.peer, peer)) continue;
+        peer.owing = true;
+        owing_.push_back(action.peer);
     }
+}
+
+/// False when something is left for later.
+template <class D>
+bool VeloPath<D>::send_due(DeviceAddr to, PeerState& peer) {
+    while (peer.owed != 0) {
+        const uint32_t credits = std::min(peer.owed, plan_.return_max);
+        if (!send_credits(to, credits)) return false;
+        peer.owed -= credits;
+    }
+    if (peer.request_due) {
+        if (!send_control(to, CreditTag::kReturnRequest, 0, 0)) return false;
+        peer.request_due = false;
+        ++counters_.requests_sent;
+    }
+    if (peer.response_due) {
+        if (!send_control(to, CreditTag::kReturnResponse, peer.response_credits, sizeof(uint32_t)))
+            return false;
+        peer.response_due = false;
+        ++counters_.responses_sent;
+        counters_.credits_given_up += peer.response_credits;
+    }
+    return true;
 }
 
 template <class D>
 bool VeloPath<D>::send_credits(DeviceAddr to, uint32_t credits) {
-    const auto fill = [credits](uint32_t, std::byte* payload) {
-        const auto value = static_cast<uint16_t>(credits);
-        std::memcpy(payload, &value, sizeof value);
-        return PacketStatus{
-            .message_class = MessageClass::kCredit, .end_of_message = true, .length = sizeof value};
-    };
-    const Status status = device_.send(to, 1, Admission::kCredited, fill);
-    if (status == Status::kAgain) return false;
-    if (status != Status::kOk) return true;  // a dead peer needs no credits
+    if (!send_control(to, CreditTag::kCredits, credits, sizeof(uint16_t))) return false;
     ++counters_.credit_packets_sent;
     counters_.credits_returned_explicit += credits;
     return true;
+}
+
+/// The packet has a slot: of the credit region, or one that flow control paid for with a credit. False:
+/// later.
+template <class D>
+bool VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes) {
+    const auto fill = [tag, value, bytes](uint32_t, std::byte* payload) {
+        // Little endian, as everything that velo runs on.
+        std::memcpy(payload, &value, sizeof value);
+        return PacketStatus{.message_class = MessageClass::kCredit,
+                            .end_of_message = true,
+                            .tag = static_cast<uint8_t>(tag),
+                            .length = static_cast<uint8_t>(bytes)};
+    };
+    // A dead peer needs nothing.
+    return device_.send(to, 1, Admission::kCredited, fill) != Status::kAgain;
 }
 
 template <class D>
 void VeloPath<D>::flush_owed() {
     for (size_t i = 0; i < owing_.size();) {
         PeerState& peer = state(owing_[i]);
-        const uint32_t credits = std::min(peer.owed, plan_.return_max);
-        if (!send_credits(owing_[i], credits)) {
+        if (!send_due(owing_[i], peer)) {
             ++i;
             continue;
         }
-        peer.owed -= credits;
-        if (peer.owed != 0) continue;
+        peer.owing = false;
         owing_[i] = owing_.back();
         owing_.pop_back();
     }
@@ -248,11 +317,30 @@ void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
 
 template <class D>
 void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
-    uint16_t credits = 0;
-    std::memcpy(&credits, packet.payload, sizeof credits);
+    const PacketStatus status = PacketStatus::unpack(packet.status);
+    const auto tag = static_cast<CreditTag>(status.tag);
+    uint32_t value = 0;
+    std::memcpy(&value, packet.payload, std::min<size_t>(status.length, sizeof value));
     device_.advance();
+    if (tag != CreditTag::kCredits) return take_control(from, tag, value);
     ++counters_.credit_packets_received;
-    take_credits(from, credits);
+    take_credits(from, static_cast<uint16_t>(value));
+}
+
+/// A compulsory request or response (FC 6.5.4), which filled a slot that a credit had paid for.
+template <class D>
+void VeloPath<D>::take_control(DeviceAddr from, CreditTag tag, uint32_t given_up) {
+    if (tag != CreditTag::kReturnRequest && tag != CreditTag::kReturnResponse) {
+        ++counters_.malformed;
+        return;
+    }
+    retrieved(from, 1, {});
+    const bool request = tag == CreditTag::kReturnRequest;
+    ++(request ? counters_.requests_received : counters_.responses_received);
+    flowctl::Actions actions;
+    const auto kind = request ? flowctl::ControlKind::kReturnRequest : flowctl::ControlKind::kReturnResponse;
+    if (flow_.control_arrived(from, kind, given_up, actions) != Status::kOk) ++counters_.malformed;
+    perform(actions);
 }
 
 /// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
@@ -297,9 +385,9 @@ bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t leng
 }
 
 template <class D>
-void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets) {
+void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end) {
     flowctl::Actions actions;
-    if (flow_.packets_retrieved(from, packets, actions) != Status::kOk) ++counters_.malformed;
+    if (flow_.packets_retrieved(from, packets, end, actions) != Status::kOk) ++counters_.malformed;
     perform(actions);
 }
 
@@ -312,7 +400,7 @@ uint32_t VeloPath<D>::take_middles(DeviceAddr from) {
     if (!in.buffer) in.buffer = take_buffer();
     const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
     in.bytes += taken * kPayload;
-    if (taken != 0) retrieved(from, taken);
+    if (taken != 0) retrieved(from, taken, {});
     return taken;
 }
 
@@ -361,7 +449,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.piggyback) std::memcpy(&credits, packet->payload + kPiggybackOffset, sizeof credits);
         device_.advance();
         ++taken;
-        retrieved(from, 1);
+        retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
         if (status.piggyback) take_credits(from, credits);
         if (!status.end_of_message) continue;
 

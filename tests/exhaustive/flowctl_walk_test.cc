@@ -1,4 +1,4 @@
-// Static flow control on random paths of cases too large to explore: 3 to 8 processes.
+// Flow control on random paths of cases too large to explore: 3 to 8 processes.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,19 +23,29 @@ Seeds seeds(uint64_t count) {
     return {kSeedDefault, count};
 }
 
-/// Everything about the world but its number of processes comes from the seed.
+/// Everything about the world but its number of processes and its mode comes from the seed.
 template <uint32_t kProcesses>
-Verdict walk_world(uint64_t seed) {
+Verdict walk_world(uint64_t seed, flowctl::Mode mode) {
     using World = MailboxWorld<kProcesses, 128>;
     Random random(~seed);
     const uint32_t credit_slots = 1 + random.below(3);
     const uint32_t peers = kProcesses - 1;
-    typename World::Options options{.plan = static_plan({.peers = peers,
-                                                         .quota = credit_slots + random.below(6),
-                                                         .credit_slots = credit_slots,
-                                                         .excess = random.below(peers),
-                                                         .piggyback = random.below(4) != 0})};
-    if (random.below(4) == 0) options.plan.return_max = options.plan.favoured_threshold;
+    flowctl::Config config = config_of(mode, {.peers = peers,
+                                              .quota = credit_slots + random.below(6),
+                                              .credit_slots = credit_slots,
+                                              .excess = random.below(peers),
+                                              .piggyback = random.below(4) != 0});
+    if (mode != flowctl::Mode::kStatic) {
+        config.stealing = random.below(2) == 0 ? flowctl::Stealing::kPaper : flowctl::Stealing::kSilent;
+        config.growth = random.below(2) == 0 ? flowctl::Growth::kLinear : flowctl::Growth::kExponential;
+        config.growing_start = 1 + random.below(4);
+        config.growing_step = 1 + random.below(4);
+        if (random.below(3) == 0) config.sender_slots_max = credit_slots + 4 + random.below(8);
+    }
+    typename World::Options options{.plan = plan_of(config)};
+    if (mode == flowctl::Mode::kStatic && random.below(4) == 0) {
+        options.plan.return_max = options.plan.favoured_threshold;
+    }
     options.message_packets = static_cast<uint8_t>(1 + random.below(5));
     options.batched_reports = random.below(2) != 0;
     // A merged return may be larger than a lowered return_max allows.
@@ -51,11 +61,11 @@ Verdict walk_world(uint64_t seed) {
 }
 
 template <uint32_t kProcesses>
-void expect_walks_end(uint64_t count) {
+void expect_walks_end(uint64_t count, flowctl::Mode mode = flowctl::Mode::kStatic) {
     const auto [first, runs] = seeds(count);
     uint64_t steps = 0;
     for (uint64_t seed = first; seed < first + runs; ++seed) {
-        const Verdict verdict = walk_world<kProcesses>(seed);
+        const Verdict verdict = walk_world<kProcesses>(seed, mode);
         ASSERT_TRUE(verdict.holds()) << "VELO_SEED=" << seed << ": " << verdict.what;
         steps += verdict.steps;
     }
@@ -72,9 +82,23 @@ TEST(StaticWalk, eight_processes_send_and_read_everything) {
     expect_walks_end<8>(40);
 }
 
+TEST(DynamicWalk, three_to_eight_processes_send_and_read_everything) {
+    expect_walks_end<3>(600, flowctl::Mode::kDynamic);
+    expect_walks_end<5>(300, flowctl::Mode::kDynamic);
+    expect_walks_end<8>(100, flowctl::Mode::kDynamic);
+}
+
+TEST(GrowingWalk, three_to_eight_processes_send_and_read_everything) {
+    expect_walks_end<3>(300, flowctl::Mode::kGrowing);
+    expect_walks_end<5>(100, flowctl::Mode::kGrowing);
+    expect_walks_end<8>(40, flowctl::Mode::kGrowing);
+}
+
 TEST(StaticWalk, one_seed_gives_one_walk) {
-    EXPECT_EQ(walk_world<5>(7).steps, walk_world<5>(7).steps);
-    EXPECT_NE(walk_world<5>(7).steps, walk_world<5>(8).steps);
+    for (const flowctl::Mode mode : {flowctl::Mode::kStatic, flowctl::Mode::kDynamic}) {
+        EXPECT_EQ(walk_world<5>(7, mode).steps, walk_world<5>(7, mode).steps);
+        EXPECT_NE(walk_world<5>(7, mode).steps, walk_world<5>(8, mode).steps);
+    }
 }
 
 TEST(StaticWalk, lost_credit_is_found_and_its_seed_named) {

@@ -26,17 +26,39 @@ struct Shares {
     bool piggyback = true;
 };
 
-inline flowctl::Plan static_plan(const Shares& shares) {
-    const auto result =
-        flowctl::plan({.mode = flowctl::Mode::kStatic,
-                       .peers = shares.peers,
-                       .mailbox_slots = shares.peers * (shares.quota + shares.credit_slots) + shares.excess,
-                       .credit_slots = shares.credit_slots,
-                       .rounding = flowctl::Rounding::kSubset,
-                       .piggyback = shares.piggyback});
+inline flowctl::Config config_of(flowctl::Mode mode, const Shares& shares) {
+    return {.mode = mode,
+            .peers = shares.peers,
+            .mailbox_slots = shares.peers * (shares.quota + shares.credit_slots) + shares.excess,
+            .credit_slots = shares.credit_slots,
+            .rounding = flowctl::Rounding::kSubset,
+            .piggyback = shares.piggyback,
+            .stealing = flowctl::Stealing::kPaper};
+}
+
+inline flowctl::Plan plan_of(const flowctl::Config& config) {
+    const auto result = flowctl::plan(config);
     const auto* error = std::get_if<flowctl::PlanError>(&result);
     EXPECT_EQ(error, nullptr) << error->message;
     return std::get<flowctl::Plan>(result);
+}
+
+inline flowctl::Plan static_plan(const Shares& shares) {
+    return plan_of(config_of(flowctl::Mode::kStatic, shares));
+}
+
+/// `quota`: the data slots that each peer brings.
+inline flowctl::Plan dynamic_plan(const Shares& shares) {
+    return plan_of(config_of(flowctl::Mode::kDynamic, shares));
+}
+
+/// Shares start with one slot and grow up to all that there is.
+inline flowctl::Plan growing_plan(const Shares& shares, flowctl::Growth growth) {
+    flowctl::Config config = config_of(flowctl::Mode::kGrowing, shares);
+    config.growth = growth;
+    config.growing_start = 1;
+    config.growing_step = 1;
+    return plan_of(config);
 }
 
 /// A pair in which each owns quota + 1 of the other's slots and neither was told.

@@ -27,15 +27,23 @@ enum class Bug : uint8_t {
     kPiggybackEarly,
     /// Events are reported while the packet still fills its slot.
     kReportBeforeFree,
+    /// Credits are piggybacked while an earlier return to the same peer still waits, and so overtake it.
+    kPiggybackOvertakes,
 };
 
-enum class PacketKind : uint8_t { kData, kCredits };
+enum class PacketKind : uint8_t { kData, kCredits, kReturnRequest, kReturnResponse };
 
 struct Packet {
     PacketKind kind = PacketKind::kData;
     uint8_t from = 0;
-    /// Credits returned: piggybacked in data, 0 for none.
+    /// Of data: the last packet of its message, which had waited for credits.
+    bool ends = false;
+    bool waited = false;
+    /// Credits returned: piggybacked in data, 0 for none; given up in a response.
     uint16_t credits = 0;
+
+    /// All but credit packets fill a slot of the data region, and cost a credit.
+    [[nodiscard]] bool costs_a_credit() const { return kind != PacketKind::kCredits; }
 };
 
 /// First in, first out, within itself, so that a state is copied as bytes.
@@ -66,10 +74,11 @@ class PacketQueue {
 /// Messages without end: the model then has cycles, and its goals are that each flow can go on.
 inline constexpr uint16_t kEndless = 0xffff;
 
-/// kDepth bounds the packets in one queue.
-template <uint32_t kProcesses, uint32_t kDepth>
+/// kDepth bounds the packets in one queue; kReading is how flow control reads the paper.
+template <uint32_t kProcesses, uint32_t kDepth, flowctl::DynamicReading kReading = flowctl::DynamicReading{}>
 class MailboxWorld {
   public:
+    using FlowControl = flowctl::BasicFlowControl<kReading>;
     using Process = uint8_t;
     template <typename Value>
     using PerFlow = std::array<std::array<Value, kProcesses>, kProcesses>;
@@ -81,15 +90,22 @@ class MailboxWorld {
         uint8_t message_packets = 1;
         /// Report retrieved packets later and together, instead of each with its poll.
         bool batched_reports = false;
-        /// Carry out a return later, after data that was sent since, merged with returns that still wait.
+        /// Carry out a return later, after data that was sent since, merged with returns that still wait; and
+        /// a control packet later, in the order asked for.
         bool delayed_returns = false;
+        /// A packet is polled when it is delivered. A mailbox keeps the order of delivery, so polls happen in
+        /// all the orders that they can happen in otherwise; what is on the wires counts as if it were in the
+        /// mailbox. Far fewer states.
+        bool direct = false;
         /// Whether to fail on the bound of the credit region, or only on a full mailbox.
         bool check_credit_region = true;
+        /// Whether to fail on what flow control says of itself, or only on what goes wrong in the end.
+        bool check_invariants = true;
         Bug bug = Bug::kNone;
     };
 
     struct State {
-        std::vector<flowctl::FlowControl> flow_control;
+        std::vector<FlowControl> flow_control;
         std::array<PacketQueue<kDepth>, kProcesses> mailboxes;
         PerFlow<PacketQueue<kDepth>> wires;
         PerFlow<uint16_t> messages_left{};
@@ -97,8 +113,12 @@ class MailboxWorld {
         PerFlow<uint8_t> packets_gone{};
         /// [receiver][sender]: polled and not yet reported (batched_reports).
         PerFlow<uint8_t> unreported{};
+        /// The messages' ends among them.
+        PerFlow<flowctl::MessageEnd> unreported_end{};
         /// Credits of a return not yet carried out (delayed_returns).
         PerFlow<uint8_t> waiting_credits{};
+        /// Control packets not yet sent (delayed_returns).
+        PerFlow<PacketQueue<2>> waiting_control{};
         /// Credits already in the next packet (Bug::kPiggybackEarly).
         PerFlow<uint8_t> early_credits{};
         /// Slots whose packet was reported and which are not free yet (Bug::kReportBeforeFree).
@@ -109,11 +129,13 @@ class MailboxWorld {
     enum class StepKind : uint8_t {
         kSend,
         kSendPiggybacked,
+        kSendWaited,
         kTakeEarly,
         kDeliver,
         kPoll,
         kReport,
         kReturn,
+        kControl,
         kFree
     };
     struct Step {
@@ -127,7 +149,7 @@ class MailboxWorld {
 
     [[nodiscard]] State initial() const {
         State state;
-        state.flow_control.assign(kProcesses, flowctl::FlowControl(options_.plan));
+        state.flow_control.assign(kProcesses, FlowControl(options_.plan));
         state.messages_left = options_.messages;
         return state;
     }
@@ -145,13 +167,21 @@ class MailboxWorld {
     uint32_t apply(State& state, Step step) const {
         const auto [kind, self, other] = step;
         switch (kind) {
-            case StepKind::kSend: return send(state, self, other, state.early_credits[self][other]);
-            case StepKind::kSendPiggybacked: return send(state, self, other, take(state, self, other));
+            case StepKind::kSend: return send(state, self, other, state.early_credits[self][other], false);
+            case StepKind::kSendPiggybacked: return send(state, self, other, take(state, self, other), false);
+            case StepKind::kSendWaited:
+                return send(state, self, other, state.early_credits[self][other], true);
             case StepKind::kTakeEarly: state.early_credits[self][other] = take(state, self, other); break;
-            case StepKind::kDeliver: deliver(state, self, other); break;
+            case StepKind::kDeliver:
+                deliver(state, self, other);
+                if (options_.direct) poll(state, other);
+                break;
             case StepKind::kPoll: poll(state, self); break;
             case StepKind::kReport: report(state, self, other); break;
             case StepKind::kReturn: send_waiting(state, self, other); break;
+            case StepKind::kControl:
+                state.wires[self][other].push(state.waiting_control[self][other].pop());
+                break;
             case StepKind::kFree: state.unfreed[self] = 0; break;
         }
         return 0;
@@ -172,6 +202,10 @@ class MailboxWorld {
             for (Process other = 0; other < kProcesses; ++other) {
                 if (state.messages_left[self][other] != 0 || !state.wires[self][other].empty()) return 0;
                 if (state.unreported[self][other] != 0) return 0;
+                if (state.waiting_credits[self][other] != 0 || !state.waiting_control[self][other].empty()) {
+                    return 0;
+                }
+                if (self != other && !rests(state, self, other)) return 0;
             }
         }
         return 1;
@@ -179,24 +213,35 @@ class MailboxWorld {
 
     [[nodiscard]] std::string violation(const State& state) const {
         if (state.failure != nullptr) return state.failure;
-        PerFlow<uint32_t> data{}, credits{}, credit_packets{};
+        PerFlow<Travelling> travelling{};
         for (Process self = 0; self < kProcesses; ++self) {
-            count(state.mailboxes[self], self, data, credits, credit_packets);
-            if (state.mailboxes[self].size() + state.unfreed[self] > options_.plan.mailbox_slots) {
+            count(state.mailboxes[self], self, travelling);
+            uint32_t filled = state.mailboxes[self].size() + state.unfreed[self];
+            for (Process other = 0; other < kProcesses; ++other) {
+                count(state.wires[other][self], self, travelling);
+                if (options_.direct) filled += state.wires[other][self].size();
+                count(state.waiting_control[other][self], self, travelling);
+                Travelling& here = travelling[other][self];
+                here.credits += state.early_credits[other][self] + state.waiting_credits[other][self];
+                here.credit_packets += state.waiting_credits[other][self] != 0;
+            }
+            if (filled > options_.plan.mailbox_slots) {
                 return "overflow: mailbox " + std::to_string(self) + " holds more than its slots";
             }
-            for (Process other = 0; other < kProcesses; ++other) {
-                count(state.wires[other][self], self, data, credits, credit_packets);
-                credits[other][self] += state.early_credits[other][self] + state.waiting_credits[other][self];
-                credit_packets[other][self] += state.waiting_credits[other][self] != 0;
+            if (const auto* dynamic = state.flow_control[self].dynamic(); dynamic != nullptr) {
+                uint32_t slots = dynamic->available_slots();
+                for (flowctl::PeerIndex peer = 0; peer + 1 < kProcesses; ++peer) {
+                    slots += state.flow_control[self].granted(peer);
+                }
+                if (slots != options_.plan.data_region_slots) return "conservation: slots lost or made";
             }
         }
-        if (options_.plan.mode == flowctl::Mode::kNone) return {};
+        if (state.flow_control[0].quota(0) == 0) return {};
         for (Process from = 0; from < kProcesses; ++from) {
             for (Process to = 0; to < kProcesses; ++to) {
                 if (from == to) continue;
-                const std::string what = pair_violation(state, from, to, data[from][to], credits[to][from],
-                                                        credit_packets[to][from]);
+                const std::string what =
+                    pair_violation(state, from, to, travelling[from][to], travelling[to][from]);
                 if (!what.empty())
                     return what + " (" + std::to_string(from) + " to " + std::to_string(to) + ")";
             }
@@ -212,7 +257,8 @@ class MailboxWorld {
         const auto put_queue = [&put](const auto& queue) {
             put(queue.size());
             for (const Packet& packet : queue) {
-                put(packet.credits * 2u + static_cast<uint32_t>(packet.kind));
+                put(packet.credits * 16u + packet.ends * 8u + packet.waited * 4u +
+                    static_cast<uint32_t>(packet.kind));
                 if constexpr (kProcesses > 2) put(packet.from);
             }
         };
@@ -226,6 +272,8 @@ class MailboxWorld {
                 put(state.messages_left[self][other]);
                 put(state.packets_gone[self][other]);
                 put(state.unreported[self][other]);
+                put(state.unreported_end[self][other].ended + 2u * state.unreported_end[self][other].waited);
+                put_queue(state.waiting_control[self][other]);
                 put(state.waiting_credits[self][other]);
                 put(state.early_credits[self][other]);
             }
@@ -234,8 +282,9 @@ class MailboxWorld {
     }
 
     [[nodiscard]] std::string describe(Step step) const {
-        static constexpr const char* kNames[] = {"send", "send+credits", "take-early", "deliver",
-                                                 "poll", "report",       "return",     "free"};
+        static constexpr const char* kNames[] = {"send",    "send+credits", "send-waited", "take-early",
+                                                 "deliver", "poll",         "report",      "return",
+                                                 "control", "free"};
         return std::string(kNames[static_cast<size_t>(step.kind)]) + "(" + std::to_string(step.process) +
                (step.process == step.other ? "" : ">" + std::to_string(step.other)) + ")";
     }
@@ -258,26 +307,42 @@ class MailboxWorld {
     }
 
     void append_pair_steps(const State& state, Process self, Process other, std::vector<Step>& steps) const {
-        if (!state.wires[self][other].empty()) steps.push_back({StepKind::kDeliver, self, other});
+        // Under `hardware` a full mailbox holds the wire back.
+        const bool held_back = options_.plan.mode == flowctl::Mode::kHardware &&
+                               state.mailboxes[other].size() == options_.plan.mailbox_slots;
+        if (!state.wires[self][other].empty() && !held_back) {
+            steps.push_back({StepKind::kDeliver, self, other});
+        }
+        if (!state.waiting_control[self][other].empty()) steps.push_back({StepKind::kControl, self, other});
         if (state.waiting_credits[self][other] != 0) steps.push_back({StepKind::kReturn, self, other});
         if (state.unreported[self][other] != 0) steps.push_back({StepKind::kReport, self, other});
         if (state.messages_left[self][other] == 0) return;
-        const flowctl::FlowControl& mine = state.flow_control[self];
+        const FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex peer = index_of(self, other);
         const bool last = state.packets_gone[self][other] + 1 == options_.message_packets;
+        // Only static flow control allows a piggyback to overtake a return.
+        const bool in_order = options_.plan.mode == flowctl::Mode::kStatic ||
+                              options_.bug == Bug::kPiggybackOvertakes ||
+                              state.waiting_credits[self][other] == 0;
         const bool room = last && state.early_credits[self][other] == 0 && options_.plan.piggyback &&
-                          mine.retrieved(peer) != 0;
+                          mine.retrieved(peer) != 0 && in_order;
         if (room && options_.bug == Bug::kPiggybackEarly) {
             steps.push_back({StepKind::kTakeEarly, self, other});
         }
         if (mine.sendable(peer, 1) == 0) return;
+        // What a wire can hold is bounded under the modes that bound nothing.
+        if (state.wires[self][other].size() + 1 >= kDepth) return;
         // Whether a last packet has two bytes left depends on the message, so both happen.
         steps.push_back({StepKind::kSend, self, other});
         if (room) steps.push_back({StepKind::kSendPiggybacked, self, other});
+        // And whether it had waited depends on when it was asked for.
+        if (last && options_.plan.mode == flowctl::Mode::kGrowing) {
+            steps.push_back({StepKind::kSendWaited, self, other});
+        }
     }
 
     uint8_t take(State& state, Process self, Process other) const {
-        flowctl::FlowControl& mine = state.flow_control[self];
+        FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex peer = index_of(self, other);
         if (options_.bug == Bug::kReturnTwice) return static_cast<uint8_t>(mine.retrieved(peer));
         flowctl::Actions actions;
@@ -286,11 +351,12 @@ class MailboxWorld {
         return static_cast<uint8_t>(credits);
     }
 
-    uint32_t send(State& state, Process self, Process other, uint8_t credits) const {
+    uint32_t send(State& state, Process self, Process other, uint8_t credits, bool waited) const {
         state.flow_control[self].packets_sent(index_of(self, other), 1);
         state.early_credits[self][other] = 0;
-        state.wires[self][other].push({PacketKind::kData, self, credits});
-        if (++state.packets_gone[self][other] == options_.message_packets) {
+        const bool ends = ++state.packets_gone[self][other] == options_.message_packets;
+        state.wires[self][other].push({PacketKind::kData, self, ends, waited, credits});
+        if (ends) {
             state.packets_gone[self][other] = 0;
             if (state.messages_left[self][other] != kEndless) --state.messages_left[self][other];
         }
@@ -304,6 +370,10 @@ class MailboxWorld {
     void poll(State& state, Process self) const {
         const Packet packet = state.mailboxes[self].pop();
         if (options_.bug == Bug::kReportBeforeFree) ++state.unfreed[self];
+        if (packet.kind == PacketKind::kReturnRequest || packet.kind == PacketKind::kReturnResponse) {
+            take_control(state, self, packet);
+            return;
+        }
         if (packet.credits != 0 || packet.kind == PacketKind::kCredits) {
             const uint32_t lost = options_.bug == Bug::kDropCredit && packet.credits > 1 ? 1 : 0;
             flowctl::Actions actions;
@@ -313,34 +383,67 @@ class MailboxWorld {
         }
         if (packet.kind != PacketKind::kData) return;
         ++state.unreported[self][packet.from];
+        state.unreported_end[self][packet.from].ended |= packet.ends;
+        state.unreported_end[self][packet.from].waited |= packet.waited;
         if (!options_.batched_reports) report(state, self, packet.from);
+    }
+
+    void take_control(State& state, Process self, const Packet& packet) const {
+        ++state.unreported[self][packet.from];
+        report(state, self, packet.from);
+        const auto kind = packet.kind == PacketKind::kReturnRequest ? flowctl::ControlKind::kReturnRequest
+                                                                    : flowctl::ControlKind::kReturnResponse;
+        flowctl::Actions actions;
+        expect_ok(state, state.flow_control[self].control_arrived(index_of(self, packet.from), kind,
+                                                                  packet.credits, actions));
+        perform(state, self, actions);
     }
 
     void report(State& state, Process self, Process from) const {
         flowctl::Actions actions;
-        expect_ok(state, state.flow_control[self].packets_retrieved(index_of(self, from),
-                                                                    state.unreported[self][from], actions));
+        expect_ok(state, state.flow_control[self].packets_retrieved(
+                             index_of(self, from), state.unreported[self][from],
+                             state.unreported_end[self][from], actions));
         state.unreported[self][from] = 0;
+        state.unreported_end[self][from] = {};
         perform(state, self, actions);
     }
 
     void perform(State& state, Process self, const flowctl::Actions& actions) const {
         for (const flowctl::Action& action : actions) {
+            const Process to = process_of(self, action.peer);
             switch (action.kind) {
                 case flowctl::ActionKind::kSendCredits:
                     if (action.credits == 0 || action.credits > options_.plan.return_max) {
                         state.failure = "an explicit return outside 1 .. return_max";
                     }
-                    const Process to = process_of(self, action.peer);
                     state.waiting_credits[self][to] += static_cast<uint8_t>(action.credits);
                     if (!options_.delayed_returns) send_waiting(state, self, to);
+                    break;
+                case flowctl::ActionKind::kSendReturnRequest:
+                    send_control(state, self, to, {PacketKind::kReturnRequest, self});
+                    break;
+                case flowctl::ActionKind::kSendReturnResponse:
+                    send_control(state, self, to,
+                                 {.kind = PacketKind::kReturnResponse,
+                                  .from = self,
+                                  .credits = static_cast<uint16_t>(action.credits)});
                     break;
             }
         }
     }
 
+    void send_control(State& state, Process self, Process to, Packet packet) const {
+        if (options_.delayed_returns) {
+            state.waiting_control[self][to].push(packet);
+        } else {
+            state.wires[self][to].push(packet);
+        }
+    }
+
     void send_waiting(State& state, Process self, Process to) const {
-        state.wires[self][to].push({PacketKind::kCredits, self, state.waiting_credits[self][to]});
+        state.wires[self][to].push(
+            {.kind = PacketKind::kCredits, .from = self, .credits = state.waiting_credits[self][to]});
         state.waiting_credits[self][to] = 0;
     }
 
@@ -348,30 +451,65 @@ class MailboxWorld {
         if (status != Status::kOk) state.failure = "an honest peer was found to break the protocol";
     }
 
-    static void count(const PacketQueue<kDepth>& queue, Process to, PerFlow<uint32_t>& data,
-                      PerFlow<uint32_t>& credits, PerFlow<uint32_t>& credit_packets) {
+    /// What is under way from one process to another, in a mailbox or before it.
+    struct Travelling {
+        uint32_t packets = 0;  ///< that cost a credit
+        uint32_t credits = 0;  ///< returned
+        uint32_t credit_packets = 0;
+        uint32_t requests = 0;
+        uint32_t responses = 0;
+        uint32_t given_up = 0;  ///< credits in responses
+    };
+
+    template <uint32_t kCapacity>
+    static void count(const PacketQueue<kCapacity>& queue, Process to, PerFlow<Travelling>& travelling) {
         for (const Packet& packet : queue) {
-            ++(packet.kind == PacketKind::kData ? data : credit_packets)[packet.from][to];
-            credits[packet.from][to] += packet.credits;
+            Travelling& here = travelling[packet.from][to];
+            here.packets += packet.costs_a_credit();
+            here.credit_packets += packet.kind == PacketKind::kCredits;
+            here.requests += packet.kind == PacketKind::kReturnRequest;
+            here.responses += packet.kind == PacketKind::kReturnResponse;
+            (packet.kind == PacketKind::kReturnResponse ? here.given_up : here.credits) += packet.credits;
         }
     }
 
-    /// `credits` and `credit_packets` travel from `to` back to `from`.
-    [[nodiscard]] std::string pair_violation(const State& state, Process from, Process to, uint32_t data,
-                                             uint32_t credits, uint32_t credit_packets) const {
-        const flowctl::FlowControl& sender = state.flow_control[from];
-        const flowctl::FlowControl& receiver = state.flow_control[to];
+    [[nodiscard]] std::string pair_violation(const State& state, Process from, Process to,
+                                             const Travelling& there, const Travelling& back) const {
+        const FlowControl& sender = state.flow_control[from];
+        const FlowControl& receiver = state.flow_control[to];
         const flowctl::PeerIndex to_index = index_of(from, to);
         const flowctl::PeerIndex from_index = index_of(to, from);
-        const uint32_t elsewhere = sender.credits(to_index) + data + state.unreported[to][from] + credits;
-        const uint32_t owned = options_.plan.quota_of(from_index);
-        if (elsewhere + receiver.retrieved(from_index) != owned) return "conservation: credits lost or made";
-        if (elsewhere != receiver.granted(from_index)) return "the receiver misjudges what it granted";
-        if (!sender.check_invariants(to_index) || !receiver.check_invariants(from_index)) return "invariants";
-        if (options_.check_credit_region && credit_packets > options_.plan.credit_slots) {
+        const uint32_t elsewhere = sender.credits(to_index) + there.packets + there.given_up +
+                                   state.unreported[to][from] + back.credits;
+        if (elsewhere != receiver.granted(from_index)) return "conservation: credits lost or made";
+        if (options_.plan.mode == flowctl::Mode::kStatic &&
+            elsewhere + receiver.retrieved(from_index) != options_.plan.quota_of(from_index)) {
+            return "conservation: a quota that changed";
+        }
+        if (options_.check_invariants &&
+            !(sender.check_invariants(to_index) && receiver.check_invariants(from_index))) {
+            return "invariants";
+        }
+        if (options_.check_credit_region && back.credit_packets > options_.plan.credit_slots) {
             return "overflow: more unread credit packets than credit slots";
         }
+        if (const auto* dynamic = receiver.dynamic(); dynamic != nullptr) {
+            const flowctl::DynamicPeer& mine = dynamic->peer(from_index);
+            const flowctl::DynamicPeer& theirs = sender.dynamic()->peer(to_index);
+            const uint32_t open =
+                mine.request_waits + back.requests + theirs.response_waits + there.responses;
+            if (open != mine.blocked) return "requests without a response, or responses without a request";
+        }
         return {};
+    }
+
+    /// Nobody waits for an answer, and a sender has at least its static slots.
+    [[nodiscard]] bool rests(const State& state, Process self, Process other) const {
+        const FlowControl& mine = state.flow_control[self];
+        const auto* dynamic = mine.dynamic();
+        if (dynamic == nullptr) return true;
+        const flowctl::PeerIndex peer = index_of(self, other);
+        return !dynamic->peer(peer).blocked && mine.granted(peer) >= options_.plan.quota;
     }
 
     Options options_;

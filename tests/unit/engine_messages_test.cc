@@ -1,6 +1,6 @@
 /// Messages between engines, over every path and layout.
-#include <array>
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "tests/unit/job.h"
@@ -107,7 +107,10 @@ TEST_P(EngineMessages, flood_against_a_sleeping_receiver_waits_and_loses_nothing
     EXPECT_EQ(job[0].sent_list.size(), out.size() - left_at_once);
     for (const auto& [send, status] : job[0].sent_list) EXPECT_EQ(status, VELO_OK);
     EXPECT_EQ(job[1].counters().velo_overflows, 0u);
-    if (std::string(GetParam().flow_control) != "none") {
+    const std::string flow_control = GetParam().flow_control;
+    if (flow_control == "hardware") {
+        EXPECT_GT(job[0].counters().velo_backpressure, 0u);
+    } else if (flow_control != "none") {
         EXPECT_EQ(job[0].counters().velo_backpressure, 0u);
     }
 }
@@ -194,7 +197,14 @@ INSTANTIATE_TEST_SUITE_P(Paths, EngineMessages,
                                          Layout{"device_smallest_mailbox", 1, "static", 4, 1},
                                          Layout{"device_odd_mailbox", 1, "static", 13, 1},
                                          Layout{"device_none", 1, "none", 58, 1},
-                                         Layout{"two_a_node", 2, "static", 16, 1}),
+                                         Layout{"device_hardware", 1, "hardware", 8, 1},
+                                         Layout{"device_growing", 1, "growing", 16, 1},
+                                         Layout{"device_growing_smallest_mailbox", 1, "growing", 4, 1},
+                                         Layout{"device_dynamic", 1, "dynamic", 16, 1},
+                                         Layout{"device_dynamic_no_piggyback", 1, "dynamic", 13, 0},
+                                         Layout{"device_dynamic_smallest_mailbox", 1, "dynamic", 4, 1},
+                                         Layout{"two_a_node", 2, "static", 16, 1},
+                                         Layout{"two_a_node_dynamic", 2, "dynamic", 8, 1}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(EngineCredits, piggybacking_saves_credit_packets) {

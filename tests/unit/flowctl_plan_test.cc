@@ -239,15 +239,6 @@ TEST(Plan, mode_none_takes_any_mailbox_and_divides_nothing) {
     EXPECT_EQ(plan.quota, 0u);
 }
 
-TEST(Plan, modes_that_are_not_available_are_refused_by_name_with_those_that_are) {
-    for (const Mode mode : {Mode::kHardware, Mode::kGrowing, Mode::kDynamic}) {
-        const PlanError error = refused({.mode = mode, .peers = 2});
-        EXPECT_EQ(error.status, Status::kUnsupported);
-        expect_says(error, "'" + std::string(to_string(mode)) + "' is not available yet");
-        expect_says(error, "'none' or 'static'");
-    }
-}
-
 TEST(Mode, every_name_parses_to_the_mode_it_came_from) {
     for (const auto& [mode, name] : kModeNames) {
         EXPECT_EQ(parse_mode(name), mode);

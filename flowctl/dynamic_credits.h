@@ -1,0 +1,519 @@
+/// Credits that follow the activity of the senders: the dynamic flow control of FC 6, both roles of one
+/// process.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "flowctl/actions.h"
+#include "flowctl/activity_lists.h"
+#include "flowctl/dynamic_reading.h"
+#include "flowctl/plan.h"
+#include "flowctl/static_credits.h"
+#include "velo/base/check.h"
+#include "velo/base/status.h"
+
+namespace velo::flowctl {
+
+/// What one process keeps for one peer (FC 6.2), beside its credit_slots + 1 thresholds of two bytes each.
+struct DynamicPeer {
+    /// Sender role: packets that may still go to the peer.
+    uint32_t credits = 0;
+    /// Receiver role: what the peer should have in the near future. These add up to the data region.
+    uint32_t intended_quota = 0;
+    /// Receiver role: credits granted: held by the peer, under way, or in packets that are not retrieved.
+    uint32_t current_credits = 0;
+    /// Receiver role: packets retrieved since the threshold was last reached, less what was piggybacked.
+    uint32_t retrieved_packets = 0;
+    /// Receiver role: credits piggybacked since the threshold was last reached.
+    uint32_t piggybacked_credits = 0;
+    /// Neighbours in the activity list.
+    PeerIndex newer = 0;
+    PeerIndex older = 0;
+    /// Receiver role, counted in messages of all senders (Stealing::kSilent): the peer's last one, and the
+    /// beginnings of its present and its previous period.
+    uint32_t last_message = 0;
+    uint32_t period_start = 0;
+    uint32_t previous_period_start = 0;
+    uint8_t period_messages = 0;
+    /// Thresholds reached since the last monitoring point.
+    uint8_t thresholds_reached = 0;
+    /// Where in the ring of thresholds the head of the FIFO is.
+    uint8_t head = 0;
+    uint8_t list : 2 = 0;
+    /// Receiver role: between the compulsory request and its response.
+    bool blocked : 1 = false;
+    /// Sender role: a compulsory request, or a response, waits for a credit.
+    bool request_waits : 1 = false;
+    bool response_waits : 1 = false;
+    /// Receiver role: a message has ended since the last monitoring point.
+    bool message_ended : 1 = false;
+};
+static_assert(sizeof(DynamicPeer) == 44, "with three thresholds 50 bytes, a third of FC's 150 (equation 7)");
+
+/// What happened among the senders of one receiver.
+struct DynamicCounters {
+    uint64_t steals = 0;
+    uint64_t list_moves = 0;
+};
+
+/// Owner: FlowControl. Thread: the engine's. Every event is O(credit_slots) at most, whatever the number of
+/// peers, and O(1) unless a compulsory response arrives; nothing allocates after construction.
+///
+/// Invariants:
+/// - available slots + the sum of all current credits = data region.
+/// - For each peer, the thresholds are at least 1 and add up to current_credits + 1 + retrieved_packets.
+///   So a peer without credits has retrieved_packets >= the head, for the other thresholds add up to at
+///   least credit_slots >= 1: whatever took its last credit has found the threshold reached. At that time
+///   a slot was free, the packet's own, so at least one credit went back. Hence no sender waits for ever.
+/// - The FIFO lists the last credit_slots + 1 returns. With m explicit credit packets unread, a sender can
+///   use only what lies before them in the list, which is why no credit region overflows.
+/// The paper leaves steps open, and some of its steps break these; `kReading` says which reading is taken.
+/// The default is the one that the explorer found nothing against (docs/flow-control.md); tests switch the
+/// others on.
+template <DynamicReading kReading = DynamicReading{}>
+class DynamicCredits {
+  public:
+    explicit DynamicCredits(const Plan& plan)
+        : peers_(plan.peers),
+          thresholds_(size_t{plan.peers} * (plan.credit_slots + 1), 1),
+          available_slots_(plan.data_region_slots - plan.peers * plan.quota),
+          credit_slots_(plan.credit_slots),
+          static_slots_(plan.quota),
+          data_region_slots_(plan.data_region_slots),
+          sender_slots_max_(plan.sender_slots_max),
+          return_max_(plan.return_max),
+          piggyback_(plan.piggyback),
+          stealing_(plan.stealing) {
+        for (PeerIndex index = 0; index < plan.peers; ++index) {
+            DynamicPeer& peer = peers_[index];
+            peer.credits = peer.current_credits = static_slots_;
+            const uint32_t equal_share =
+                plan.data_region_slots / plan.peers + (index < plan.data_region_slots % plan.peers ? 1 : 0);
+            peer.intended_quota = std::min(equal_share, plan.sender_slots_max);
+            // FC 6.3: in increasing order, so that the lowest is the first victim.
+            lists_.add_front(peers_, index, Activity::kLow);
+        }
+    }
+
+    // Sender role.
+
+    [[nodiscard]] uint32_t sendable(PeerIndex to, uint32_t packets) const noexcept {
+        return std::min(packets, at(to).credits);
+    }
+
+    void packets_sent(PeerIndex to, uint32_t packets) {
+        DynamicPeer& peer = at(to);
+        VELO_CHECK(packets <= peer.credits, "%u packets went to peer %u with %u credits", packets, to,
+                   peer.credits);
+        peer.credits -= packets;
+    }
+
+    /// FC 6.5.4. Control packets that wait go first; between them, the request.
+    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Actions& actions) {
+        DynamicPeer& peer = at(from);
+        if (credits == 0 || credits > data_region_slots_ - peer.credits) [[unlikely]]
+            return Status::kProtocol;
+        peer.credits += credits;
+        if (peer.request_waits) [[unlikely]]
+            send_request(from, actions);
+        if (peer.response_waits && peer.credits != 0) [[unlikely]]
+            send_response(from, actions);
+        return Status::kOk;
+    }
+
+    /// The peer wants what we hold beyond our static slots.
+    [[nodiscard]] Status return_requested(PeerIndex by, Actions& actions) {
+        DynamicPeer& peer = at(by);
+        if (peer.response_waits) return Status::kProtocol;
+        if (peer.credits != 0) {
+            send_response(by, actions);
+        } else {
+            peer.response_waits = true;
+        }
+        return Status::kOk;
+    }
+
+    // Receiver role.
+
+    [[nodiscard]] Status packets_retrieved(PeerIndex from, uint32_t packets, MessageEnd end,
+                                           Actions& actions) {
+        DynamicPeer& peer = at(from);
+        if (packets > peer.current_credits) [[unlikely]]
+            return Status::kProtocol;
+        peer.current_credits -= packets;
+        peer.retrieved_packets += packets;
+        available_slots_ += packets;
+        if (end.ended) note_message(peer);
+        if (reached(from)) return_credits(from, actions);
+        return Status::kOk;
+    }
+
+    /// Compulsory response (FC 6.5.4). Its packet has been reported like any other.
+    [[nodiscard]] Status credits_given_up(PeerIndex from, uint32_t credits, Actions& actions) {
+        DynamicPeer& peer = at(from);
+        if (!peer.blocked || credits > peer.current_credits ||
+            credits > peer.current_credits + peer.retrieved_packets - credit_slots_) {
+            return Status::kProtocol;
+        }
+        peer.current_credits -= credits;
+        available_slots_ += credits;
+        if constexpr (kReading.response == DynamicReading::Response::kTrim) trim(from, credits);
+        peer.blocked = false;
+        if (kReading.test_after_unblocking && reached(from)) return_credits(from, actions);
+        return Status::kOk;
+    }
+
+    /// FC 6.6. While a sender is blocked nothing is piggybacked to it.
+    [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions& actions);
+
+    /// The peer's process has ended and none of its packets is left in the mailbox. Its index stays unused.
+    void reset_peer(PeerIndex index) {
+        DynamicPeer& peer = at(index);
+        available_slots_ += peer.current_credits;
+        for (uint32_t place = 0; place <= credit_slots_; ++place) thresholds_[slot_of(index, place)] = 1;
+        peer.credits = peer.current_credits = peer.piggybacked_credits = 0;
+        peer.retrieved_packets = credit_slots_;
+        peer.blocked = peer.request_waits = peer.response_waits = false;
+    }
+
+    // For tests, counters and reports.
+
+    [[nodiscard]] const DynamicPeer& peer(PeerIndex index) const noexcept { return at(index); }
+    [[nodiscard]] uint32_t available_slots() const noexcept { return available_slots_; }
+    [[nodiscard]] const DynamicCounters& counters() const noexcept { return counters_; }
+    [[nodiscard]] uint32_t quota(PeerIndex index) const noexcept { return at(index).intended_quota; }
+    [[nodiscard]] uint32_t granted(PeerIndex index) const noexcept { return at(index).current_credits; }
+    [[nodiscard]] Activity activity(PeerIndex index) const noexcept { return lists_.level_of(at(index)); }
+    /// Of the FIFO of thresholds, from its head.
+    [[nodiscard]] uint32_t threshold(PeerIndex index, uint32_t place = 0) const noexcept {
+        return thresholds_[slot_of(index, at(index).head + place)];
+    }
+
+    [[nodiscard]] bool check_invariants(PeerIndex index) const noexcept {
+        const DynamicPeer& peer = at(index);
+        uint32_t sum = 0;
+        for (uint32_t place = 0; place <= credit_slots_; ++place) {
+            if (threshold(index, place) == 0) return false;
+            sum += threshold(index, place);
+        }
+        return sum == peer.current_credits + 1 + peer.retrieved_packets &&
+               peer.intended_quota >= static_slots_ && available_slots_ <= data_region_slots_;
+    }
+
+    template <typename Visit>
+    void visit_state(Visit&& visit) const;
+
+  private:
+    static constexpr uint8_t kPeriodMessages = 4;
+
+    [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept {
+        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
+        return peers_[index];
+    }
+    [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept {
+        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
+        return peers_[index];
+    }
+    /// `place` is less than two rounds of the ring.
+    [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {
+        const uint32_t ring = credit_slots_ + 1;
+        return size_t{index} * ring + (place >= ring ? place - ring : place);
+    }
+    [[nodiscard]] bool reached(PeerIndex index) const noexcept {
+        const uint32_t packets = at(index).retrieved_packets;
+        if constexpr (kReading.reached == DynamicReading::Reached::kExactly) {
+            return packets == threshold(index);
+        }
+        return packets >= threshold(index);
+    }
+
+    /// Takes the head out of the FIFO and puts `threshold` in.
+    void rotate(PeerIndex index, uint32_t threshold) {
+        DynamicPeer& peer = at(index);
+        thresholds_[slot_of(index, peer.head)] = static_cast<uint16_t>(threshold);
+        peer.head = static_cast<uint8_t>(peer.head == credit_slots_ ? 0 : peer.head + 1);
+    }
+
+    void add_to_head(PeerIndex index, uint32_t packets) {
+        uint16_t& threshold = thresholds_[slot_of(index, at(index).head)];
+        threshold = static_cast<uint16_t>(threshold + packets);
+    }
+
+    void grant(DynamicPeer& peer, uint32_t credits) {
+        peer.current_credits += credits;
+        available_slots_ -= credits;
+    }
+
+    /// The threshold that the intended quota asks for (equation 1).
+    [[nodiscard]] uint32_t wanted_threshold(const DynamicPeer& peer) const noexcept {
+        return std::min(threshold_for(peer.intended_quota, credit_slots_), return_max_);
+    }
+
+    void move(PeerIndex index, Activity level) {
+        counters_.list_moves += lists_.level_of(at(index)) != level;
+        lists_.move_front(peers_, index, level);
+    }
+
+    void return_credits(PeerIndex index, Actions& actions);
+    uint32_t due_to_blocked(PeerIndex index);
+    uint32_t due(PeerIndex index, uint32_t max);
+    void count_threshold(PeerIndex index, Actions& actions);
+    void monitor(PeerIndex index, Actions& actions);
+    void steal(PeerIndex index, Actions& actions);
+    bool silent(const DynamicPeer& victim, const DynamicPeer& monitored) const;
+    void note_message(DynamicPeer& peer);
+    void trim(PeerIndex index, uint32_t credits);
+
+    void send_request(PeerIndex to, Actions& actions) {
+        DynamicPeer& peer = at(to);
+        --peer.credits;
+        peer.request_waits = false;
+        actions.push({.kind = ActionKind::kSendReturnRequest, .peer = to});
+    }
+    /// The response costs a credit of what is kept.
+    void send_response(PeerIndex to, Actions& actions) {
+        DynamicPeer& peer = at(to);
+        const uint32_t given_up = peer.credits > static_slots_ ? peer.credits - static_slots_ : 0;
+        peer.credits -= given_up + 1;
+        peer.response_waits = false;
+        actions.push({.kind = ActionKind::kSendReturnResponse, .peer = to, .credits = given_up});
+    }
+
+    std::vector<DynamicPeer> peers_;
+    /// credit_slots + 1 of each peer, a ring.
+    std::vector<uint16_t> thresholds_;
+    ActivityLists<DynamicPeer> lists_;
+    uint32_t available_slots_;
+    uint32_t messages_ = 0;
+    DynamicCounters counters_;
+    uint32_t credit_slots_;
+    uint32_t static_slots_;
+    uint32_t data_region_slots_;
+    uint32_t sender_slots_max_;
+    uint32_t return_max_;
+    bool piggyback_;
+    Stealing stealing_;
+};
+
+/// FC 6.5.2, when the threshold is reached; after several packets at a time, perhaps several times over. All
+/// that is due goes back in one packet.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::return_credits(PeerIndex index, Actions& actions) {
+    DynamicPeer& peer = at(index);
+    uint32_t credits = 0;
+    // Where nothing is available, at least one credit has just gone back: for the slot that the packet left.
+    while (reached(index) && available_slots_ != 0 && credits < return_max_) {
+        uint32_t more = 0;
+        if (peer.blocked) {
+            more = due_to_blocked(index);
+            if (more == 0) break;
+        } else {
+            count_threshold(index, actions);
+            more = due(index, return_max_ - credits);
+        }
+        grant(peer, more);
+        credits += more;
+    }
+    if (credits != 0) {
+        actions.push({.kind = ActionKind::kSendCredits, .peer = index, .credits = credits});
+    }
+}
+
+/// The unblocked flow: the head leaves the FIFO, and what goes back enters it.
+template <DynamicReading kReading>
+uint32_t DynamicCredits<kReading>::due(PeerIndex index, uint32_t max) {
+    DynamicPeer& peer = at(index);
+    const uint32_t wanted = std::min(wanted_threshold(peer), max);
+    const uint32_t granted = std::min(wanted, available_slots_);
+    peer.retrieved_packets -= threshold(index);
+    peer.piggybacked_credits = 0;
+    rotate(index, kReading.short_of_slots == DynamicReading::ShortOfSlots::kGranted ? granted : wanted);
+    return granted;
+}
+
+/// The blocked flow: one credit, and only to a sender that has less than its static slots.
+template <DynamicReading kReading>
+uint32_t DynamicCredits<kReading>::due_to_blocked(PeerIndex index) {
+    using Reading = DynamicReading;
+    DynamicPeer& peer = at(index);
+    if (peer.current_credits >= static_slots_) {
+        if constexpr (kReading.blocked_none != Reading::BlockedNone::kNothing) {
+            peer.retrieved_packets = 0;
+            rotate(index,
+                   kReading.blocked_none == Reading::BlockedNone::kResetOne ? 1 : wanted_threshold(peer));
+        }
+        return 0;
+    }
+    if constexpr (kReading.blocked_one == Reading::BlockedOne::kConsume) {
+        peer.retrieved_packets -= threshold(index);
+        rotate(index, 1);
+    } else if constexpr (kReading.blocked_one == Reading::BlockedOne::kUncount) {
+        --peer.retrieved_packets;
+    }
+    return 1;
+}
+
+/// FC 6.6. Below the threshold, what was retrieved goes back. At the threshold a return is due like the
+/// explicit one, and what was piggybacked before is a part of it: the rest goes now (adjustment by deficit),
+/// or what is too much raises the threshold that is next (by excess).
+template <DynamicReading kReading>
+uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Actions& actions) {
+    using Reading = DynamicReading;
+    if (!piggyback_) return 0;
+    DynamicPeer& peer = at(to);
+    if (peer.blocked) return 0;
+    max = std::min(max, return_max_);
+    if (peer.retrieved_packets + peer.piggybacked_credits < threshold(to)) {
+        const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
+        const uint32_t credits = std::min({peer.retrieved_packets, max, free});
+        peer.retrieved_packets -= credits;
+        peer.piggybacked_credits += credits;
+        grant(peer, credits);
+        return credits;
+    }
+    uint32_t credits = 0;
+    while (peer.retrieved_packets + peer.piggybacked_credits >= threshold(to)) {
+        const uint32_t before = peer.piggybacked_credits;
+        const uint32_t left = kReading.at_least_one ? std::max(available_slots_, 1u) : available_slots_;
+        const uint32_t possible = before + std::min(left, max - credits);
+        if (possible == 0) break;
+        count_threshold(to, actions);
+        const uint32_t wanted = wanted_threshold(peer);
+        const uint32_t beyond = peer.retrieved_packets + before - threshold(to);
+        peer.retrieved_packets = kReading.overshoot == Reading::Overshoot::kCarry ? beyond : 0;
+        peer.piggybacked_credits = 0;
+        if (wanted >= before) {
+            const uint32_t inserted = std::min(wanted, possible);
+            rotate(to, inserted);
+            grant(peer, inserted - before);
+            credits += inserted - before;
+        } else {
+            rotate(to, wanted);
+            if constexpr (kReading.excess == Reading::Excess::kAddToHead) add_to_head(to, before - wanted);
+        }
+    }
+    return credits;
+}
+
+/// After credit_slots + 1 thresholds the sender has used all that it had at the last monitoring point.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::count_threshold(PeerIndex index, Actions& actions) {
+    DynamicPeer& peer = at(index);
+    if (++peer.thresholds_reached <= credit_slots_) return;
+    peer.thresholds_reached = 0;
+    monitor(index, actions);
+}
+
+/// FC 6.5.2, figure 12.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
+    DynamicPeer& peer = at(index);
+    if (stealing_ == Stealing::kSilent && !peer.message_ended) return;
+    peer.message_ended = false;
+    switch (lists_.level_of(peer)) {
+        case Activity::kLow: move(index, Activity::kMedium); break;
+        case Activity::kMedium: move(index, Activity::kHigh); break;
+        case Activity::kHigh:
+        case Activity::kNull:
+            if (lists_.empty(Activity::kLow)) lists_.shift();
+            move(index, Activity::kHigh);
+            // A batch can pass several monitoring points; two requests are what an event has room for.
+            if (actions.size() < 2) steal(index, actions);
+            break;
+    }
+}
+
+/// FC 6.4 and 6.5.2, figure 13.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
+    const PeerIndex victim_index = lists_.last(Activity::kLow);
+    if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
+    DynamicPeer& peer = at(index);
+    DynamicPeer& victim = at(victim_index);
+    if (stealing_ == Stealing::kSilent && !silent(victim, peer)) {
+        move(victim_index, Activity::kMedium);
+        return;
+    }
+    const uint32_t apart = peer.intended_quota > victim.intended_quota
+                               ? peer.intended_quota - victim.intended_quota
+                               : victim.intended_quota - peer.intended_quota;
+    const uint32_t wanted = std::max(credit_slots_ + 1, apart / 2);  // equation 6
+    const uint32_t room = sender_slots_max_ - std::min(peer.intended_quota, sender_slots_max_);
+    const uint32_t stolen = std::min({wanted, victim.intended_quota - static_slots_, room});
+    counters_.steals += stolen != 0;
+    peer.intended_quota += stolen;
+    victim.intended_quota -= stolen;
+    if (victim.intended_quota > static_slots_) {
+        move(victim_index, Activity::kMedium);
+        return;
+    }
+    move(victim_index, Activity::kNull);
+    if (victim.blocked || victim.current_credits <= victim.intended_quota) return;
+    victim.blocked = true;
+    if (victim.credits != 0) {
+        send_request(victim_index, actions);
+    } else {
+        victim.request_waits = true;
+    }
+}
+
+/// Stealing::kSilent: the victim has sent no message for one to two periods of the sender that steals.
+template <DynamicReading kReading>
+bool DynamicCredits<kReading>::silent(const DynamicPeer& victim, const DynamicPeer& monitored) const {
+    return static_cast<int32_t>(victim.last_message - monitored.previous_period_start) < 0;
+}
+
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::note_message(DynamicPeer& peer) {
+    peer.last_message = ++messages_;
+    peer.message_ended = true;
+    if (++peer.period_messages < kPeriodMessages) return;
+    peer.period_messages = 0;
+    peer.previous_period_start = std::exchange(peer.period_start, messages_);
+}
+
+/// Takes `credits` off the thresholds, the last ones first, and leaves each at least 1.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::trim(PeerIndex index, uint32_t credits) {
+    for (uint32_t place = credit_slots_ + 1; place-- != 0 && credits != 0;) {
+        uint16_t& threshold = thresholds_[slot_of(index, at(index).head + place)];
+        const uint32_t taken = std::min(credits, threshold - 1u);
+        threshold = static_cast<uint16_t>(threshold - taken);
+        credits -= taken;
+    }
+}
+
+template <DynamicReading kReading>
+template <typename Visit>
+void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
+    visit(available_slots_);
+    for (PeerIndex index = 0; index < peers_.size(); ++index) {
+        const DynamicPeer& peer = peers_[index];
+        visit(peer.credits);
+        visit(peer.intended_quota);
+        visit(peer.current_credits);
+        visit(peer.retrieved_packets);
+        visit(peer.piggybacked_credits);
+        visit(peer.thresholds_reached * 16u + peer.message_ended * 8u + peer.blocked * 4u +
+              peer.request_waits * 2u + peer.response_waits);
+        for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
+        if (stealing_ == Stealing::kSilent) {
+            visit(peer.period_messages);
+            visit(messages_ - peer.last_message);
+            visit(messages_ - peer.previous_period_start);
+            visit(messages_ - peer.period_start);
+        }
+    }
+    for (const Activity level : {Activity::kLow, Activity::kMedium, Activity::kHigh, Activity::kNull}) {
+        for (PeerIndex at = lists_.last(level); at != ActivityLists<DynamicPeer>::kNobody;
+             at = peers_[at].newer) {
+            visit(at);
+        }
+        visit(uint32_t{ActivityLists<DynamicPeer>::kNobody});
+    }
+}
+
+}  // namespace velo::flowctl

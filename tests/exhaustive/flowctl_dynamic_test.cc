@@ -1,0 +1,173 @@
+// Dynamic and growing flow control keep conservation, both regions of the mailbox, progress, the floor and
+// one response for each request, in every interleaving of small cases.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/exhaustive/flowctl_worlds.h"
+
+namespace velo::exhaustive {
+namespace {
+
+using flowctl::Plan;
+using flowctl::Stealing;
+
+void expect_holds(const Verdict& verdict, uint64_t states_min) {
+    EXPECT_TRUE(verdict.holds()) << verdict.what;
+    EXPECT_GE(verdict.states, states_min) << "the world did next to nothing";
+    ::testing::Test::RecordProperty("states", std::to_string(verdict.states));
+}
+
+struct Case {
+    uint32_t data_slots;  ///< for each peer
+    uint32_t credit_slots;
+    bool piggyback;
+    bool batched_reports;
+    bool delayed_returns;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+    return "slots" + std::to_string(info.param.data_slots) + "_credit_slots" +
+           std::to_string(info.param.credit_slots) + (info.param.piggyback ? "_piggyback" : "") +
+           (info.param.batched_reports ? "_batched" : "") + (info.param.delayed_returns ? "_delayed" : "");
+}
+
+std::vector<Case> cases(uint32_t slots_min, uint32_t slots_max, bool with_batches = true) {
+    std::vector<Case> all;
+    for (uint32_t slots = slots_min; slots <= slots_max; ++slots) {
+        for (uint32_t credit_slots = 1; credit_slots <= std::min(slots, 2u); ++credit_slots) {
+            for (const bool piggyback : {false, true}) {
+                for (const bool batched : {false, true}) {
+                    if (batched && !with_batches) continue;
+                    all.push_back({slots, credit_slots, piggyback, batched, false});
+                    // Both together have more states than time allows.
+                    if (!batched) all.push_back({slots, credit_slots, piggyback, batched, true});
+                }
+            }
+        }
+    }
+    return all;
+}
+
+/// One peer has the mailbox to itself: thresholds, piggybacking and what is short, without stealing.
+class DynamicPair : public ::testing::TestWithParam<Case> {
+  protected:
+    [[nodiscard]] static Verdict explore_pair(uint16_t there, uint16_t back, uint8_t message_packets) {
+        const Case& given = GetParam();
+        const Plan plan = dynamic_plan(
+            {.quota = given.data_slots, .credit_slots = given.credit_slots, .piggyback = given.piggyback});
+        auto options = pair_options(plan, there, back, message_packets);
+        options.batched_reports = given.batched_reports;
+        options.delayed_returns = given.delayed_returns;
+        options.direct = given.data_slots > 2;
+        return explore(PairWorld(options));
+    }
+};
+
+TEST_P(DynamicPair, endless_messages_one_way_and_both_ways_always_go_on) {
+    expect_holds(explore_pair(kEndless, 0, 1), 5);
+    expect_holds(explore_pair(kEndless, kEndless, 1), 25);
+}
+
+TEST_P(DynamicPair, finite_work_both_ways_ends) {
+    expect_holds(explore_pair(3, 2, 2), 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, DynamicPair, ::testing::ValuesIn(cases(1, 3)), case_name);
+INSTANTIATE_TEST_SUITE_P(Full, DynamicPair, ::testing::ValuesIn(cases(4, 4, false)), case_name);
+
+using Flows = std::initializer_list<std::pair<uint32_t, uint32_t>>;
+
+struct Trio {
+    Shares shares;
+    Stealing stealing = Stealing::kPaper;
+    bool delayed_returns = false;
+};
+
+Verdict explore_trio(const Trio& trio, Flows flows, uint16_t messages) {
+    TrioWorld::Options options{.plan = dynamic_plan(trio.shares)};
+    options.plan.stealing = trio.stealing;
+    options.delayed_returns = trio.delayed_returns;
+    options.direct = true;
+    for (const auto& [from, to] : flows) options.messages[from][to] = messages;
+    return explore(TrioWorld(options));
+}
+
+const Flows kInto2 = {{0, 2}, {1, 2}};
+const Flows kThrough2 = {{0, 2}, {1, 2}, {2, 0}};
+
+// The senders steal from each other, so requests and responses are under way.
+TEST(DynamicTrio, two_senders_that_steal_from_each_other_always_go_on) {
+    const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
+    expect_holds(explore_trio({shares}, kInto2, kEndless), 10'000);
+}
+
+TEST(DynamicTrio, two_senders_that_steal_from_each_other_end) {
+    for (const uint32_t credit_slots : {1u, 2u}) {
+        const Shares shares{.peers = 2, .quota = 3, .credit_slots = credit_slots, .piggyback = false};
+        expect_holds(explore_trio({shares}, kInto2, 8), 1'000);
+    }
+}
+
+TEST(DynamicTrio, one_sender_takes_what_the_other_does_not_use) {
+    for (const uint32_t credit_slots : {1u, 2u}) {
+        const Shares shares{.peers = 2, .quota = 3, .credit_slots = credit_slots, .piggyback = true};
+        expect_holds(explore_trio({shares}, {{0, 2}, {2, 0}}, kEndless), 500);
+        expect_holds(explore_trio({shares, Stealing::kPaper, true}, {{0, 2}}, kEndless), 100);
+    }
+}
+
+TEST(DynamicTrio, finite_work_ends_with_every_floor_restored) {
+    for (const Stealing stealing : {Stealing::kPaper, Stealing::kSilent}) {
+        for (const uint32_t slots : {1u, 2u}) {
+            const Shares shares{.peers = 2, .quota = slots, .credit_slots = 1, .piggyback = true};
+            expect_holds(explore_trio({shares, stealing}, kThrough2, 2), 400);
+        }
+    }
+}
+
+TEST(DynamicTrioFull, process_between_two_keeps_both_pairs_going) {
+    const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = true};
+    expect_holds(explore_trio({shares}, kThrough2, 5), 5'000);
+}
+
+TEST(DynamicTrioFull, silent_senders_only_are_stolen_from) {
+    const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
+    expect_holds(explore_trio({shares, Stealing::kSilent}, kInto2, 6), 500);
+}
+
+class GrowingPair : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GrowingPair, shares_that_grow_at_any_time_keep_every_bound) {
+    const Case& given = GetParam();
+    for (const flowctl::Growth growth : {flowctl::Growth::kLinear, flowctl::Growth::kExponential}) {
+        const Plan plan = growing_plan(
+            {.quota = given.data_slots, .credit_slots = given.credit_slots, .piggyback = given.piggyback},
+            growth);
+        for (const auto& [there, back] : {std::pair{kEndless, uint16_t{0}}, {kEndless, kEndless}, {4, 2}}) {
+            auto options = pair_options(plan, there, back);
+            options.batched_reports = given.batched_reports;
+            options.delayed_returns = given.delayed_returns;
+            options.direct = given.data_slots > 2;
+            expect_holds(explore(PairWorld(options)), 5);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, GrowingPair, ::testing::ValuesIn(cases(1, 3)), case_name);
+INSTANTIATE_TEST_SUITE_P(Full, GrowingPair, ::testing::ValuesIn(cases(4, 4)), case_name);
+
+TEST(HardwareMode, a_full_mailbox_holds_the_wire_and_everything_arrives) {
+    const auto result = flowctl::plan({.mode = flowctl::Mode::kHardware, .peers = 2, .mailbox_slots = 2});
+    TrioWorld::Options options{.plan = std::get<Plan>(result)};
+    options.messages[0][2] = options.messages[1][2] = 3;
+    options.messages[2][0] = 2;
+    expect_holds(explore(TrioWorld(options)), 500);
+}
+
+}  // namespace
+}  // namespace velo::exhaustive
