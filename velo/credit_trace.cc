@@ -22,6 +22,7 @@ using base::number;
 
 constexpr int kVersion = 1;
 constexpr size_t kBufferBytes = 64 << 10;
+constexpr uint64_t kKeptNsMax = 1'000'000'000;
 /// Longer than any line.
 constexpr size_t kLineBytes = 512;
 
@@ -138,6 +139,12 @@ void CreditTrace::sample(uint64_t now_ns, uint32_t index, uint32_t rank, const P
 
 void CreditTrace::sample_available(uint64_t now_ns, uint32_t slots) {
     if (std::exchange(last_available_, slots) != slots) line("a %llu %u\n", time_us(now_ns), slots);
+}
+
+void CreditTrace::write_old(uint64_t now_ns) {
+    if (now_ns - written_ns_ < kKeptNsMax) return;
+    written_ns_ = now_ns;
+    flush();
 }
 
 void CreditTrace::total(uint32_t rank, const PeerCredits& credits) {

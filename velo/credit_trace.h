@@ -55,6 +55,8 @@ class CreditTrace {
     void sample(uint64_t now_ns, uint32_t index, uint32_t rank, const PeerCredits& now);
     /// Data slots here that are granted to nobody; a line if that has changed.
     void sample_available(uint64_t now_ns, uint32_t slots);
+    /// Writes what has been kept for a second, for a job that does not reach its end.
+    void write_old(uint64_t now_ns);
 
     void total(uint32_t rank, const PeerCredits& credits);
     void total(const CreditStalls::Histogram& waits);
@@ -76,6 +78,7 @@ class CreditTrace {
     std::string path_;
     pid_t pid_;  ///< a child of fork() writes nothing
     uint64_t start_ns_;
+    uint64_t written_ns_ = 0;
     uint64_t lines_ = 0;
     std::string buffer_;
     struct Last {

@@ -80,6 +80,7 @@ void Engine<D>::sample_credits(uint64_t now) {
     for_each_credited(
         [&](const velo_peer& peer) { trace_->sample(now, peer.index, peer.rank, credits_of(peer, now)); });
     trace_->sample_available(now, sum_credits().available);
+    trace_->write_old(now);
     check_trace();
 }
 

@@ -183,6 +183,17 @@ TEST_F(CreditTraceFiles, a_long_trace_is_written_whole) {
     EXPECT_FALSE(trace->failed());
 }
 
+TEST_F(CreditTraceFiles, what_is_kept_is_written_each_second) {
+    const auto trace = open_trace(directory + "/t");
+    trace->write_old(2'000'000'000);
+    const auto header_bytes = std::filesystem::file_size(directory + "/t");
+    trace->sample(2'100'000'000, 0, 1, {.stalls = 1});
+    trace->write_old(2'999'000'000);
+    EXPECT_EQ(std::filesystem::file_size(directory + "/t"), header_bytes);
+    trace->write_old(3'000'000'000);
+    EXPECT_GT(std::filesystem::file_size(directory + "/t"), header_bytes);
+}
+
 TEST_F(CreditTraceFiles, a_file_that_can_not_grow_ends_the_trace) {
     const auto trace = open_trace(directory + "/t");
     rlimit before = {};
