@@ -28,7 +28,7 @@ struct PeerCredits {
 };
 
 /// Owner: the engine. Thread: the engine's. Lines are collected in memory of a fixed size and written when
-/// that is full, and at the end; the first failure ends the trace.
+/// that is full, each second, and at the end; the first failure ends the trace.
 class CreditTrace {
   public:
     struct Header {
