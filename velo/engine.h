@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -17,8 +16,10 @@
 
 #include "flowctl/plan.h"
 #include "rma/chunk_scheduler.h"
+#include "velo/base/clock.h"
 #include "velo/base/copy.h"
 #include "velo/base/lock.h"
+#include "velo/credit_trace.h"
 #include "velo/device.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
@@ -78,6 +79,10 @@ class Engine {
                slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->owes()) || on_node_.unmet();
     }
     void counters(velo_counters_t& out) const;
+    /// No message waits for credits any more: this process is about to end.
+    [[gnu::cold]] void end_stalls();
+    /// The trace's last lines.
+    [[gnu::cold]] void finish_trace(const velo_counters_t& counters);
     [[nodiscard]] const EngineOptions& options() const { return options_; }
 
   private:
@@ -232,6 +237,7 @@ class Engine {
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
     [[gnu::cold]] void tell_of_no_ring(const velo_peer& peer);
+    void do_what_is_due(uint64_t now);
     void look_around(uint64_t now);
     [[gnu::cold]] void peer_died(velo_peer& peer);
     [[nodiscard]] bool quiet(const velo_peer& peer);
@@ -247,6 +253,19 @@ class Engine {
     [[gnu::cold]] void report(bool asked_for);
     [[gnu::cold]] PeerReport report_of(velo_peer& peer);
     void report_transfers(const velo_peer& peer, PeerReport& out);
+    // The trace (engine_trace.h).
+    struct CreditSums {
+        uint32_t held = 0;       ///< here, for the mailboxes of all peers
+        uint32_t granted = 0;    ///< of the own mailbox
+        uint32_t available = 0;  ///< likewise, to nobody
+    };
+    [[nodiscard]] CreditSums sum_credits() const;
+    [[nodiscard]] PeerCredits credits_of(const velo_peer& peer, uint64_t now) const;
+    template <class Visit>
+    void for_each_credited(Visit&& visit) const;
+    [[gnu::cold]] void start_trace();
+    [[gnu::cold]] void check_trace();
+    void sample_credits(uint64_t now);
 
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     [[gnu::cold]] Status check_address(const EngineAddress& address, bool same_host,
@@ -330,6 +349,9 @@ class Engine {
     StallWatch stall_watch_;
     uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports
     uint64_t next_watch_ns_ = 0;
+    std::unique_ptr<CreditTrace> trace_;
+    uint64_t next_sample_ns_ = UINT64_MAX;  ///< of the trace
+    uint64_t next_due_ns_ = 0;              ///< the look around or the sample
     SlotTable<Waiting> slots_;
     std::array<Joint, shm::kJointSlots> joints_{};
     std::vector<uint8_t> free_joints_;
@@ -397,13 +419,12 @@ Engine<D>::Engine(const EngineOptions& options)
         velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
     }
     start_watching();
+    start_trace();
 }
 
 template <class D>
 uint64_t Engine<D>::now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+    return base::monotonic_ns();
 }
 
 template <class D>
@@ -448,8 +469,8 @@ int Engine<D>::progress() {
     if (!helps_.empty()) events += drive_helps();
     if (!active_joints_.empty()) events += drive_joints();
     if (!scheduler_.idle() || !copying_peers_.empty() || !atomics_.empty()) events += drive_transfers();
-    if (now_ >= next_look_ns_) [[unlikely]]
-        look_around(now_);
+    if (now_ >= next_due_ns_) [[unlikely]]
+        do_what_is_due(now_);
     lock_.unlock();
     return static_cast<int>(events);
 }
@@ -462,3 +483,4 @@ int Engine<D>::progress() {
 #include "velo/engine_peers.h"
 #include "velo/engine_report.h"
 #include "velo/engine_rma.h"
+#include "velo/engine_trace.h"

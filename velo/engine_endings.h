@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "velo/engine.h"
 
 namespace velo {
@@ -20,6 +22,13 @@ void Engine<D>::look_at_clock() {
     const uint32_t polls = polls_ - clock_poll_;
     clock_poll_ = polls_;
     next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
+}
+
+template <class D>
+void Engine<D>::do_what_is_due(uint64_t now) {
+    if (now >= next_sample_ns_) sample_credits(now);
+    if (now >= next_look_ns_) look_around(now);
+    next_due_ns_ = std::min(next_look_ns_, next_sample_ns_);
 }
 
 /// Looks for peers that have ended, without a word from them.

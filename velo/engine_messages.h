@@ -127,6 +127,8 @@ uint32_t Engine<D>::drive_pending() {
             if (status == Status::kNoResource) tell_of_no_ring(peer);
             if (status == Status::kPeerDead) [[unlikely]]
                 tell_of_end(peer);
+            if (status != Status::kOk && send->stalled) [[unlikely]]
+                velo_->stall_ended(peer.index);
             peer.pending.pop_front();
             --pending_;
             ++sent;

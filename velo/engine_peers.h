@@ -285,7 +285,12 @@ void Engine<D>::counters(velo_counters_t& out) const {
         out.steals = dynamic->counters().steals;
         out.list_moves = dynamic->counters().list_moves;
     }
-    out.stall_count = velo.stalls;
+    out.stall_count = velo_->stalls().count();
+    out.stall_ns = velo_->stalls().ns(velo_->stalls().any_waits() ? now_ns() : 0);
+    const CreditSums sums = sum_credits();
+    out.credits_held = sums.held;
+    out.credits_granted = sums.granted;
+    out.credits_available = sums.available;
 }
 
 }  // namespace velo

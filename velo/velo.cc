@@ -28,9 +28,7 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
 
-[[gnu::cold]] void report_counters(const velo_engine& engine) {
-    velo_counters_t counters;
-    engine.counters(counters);
+[[gnu::cold]] void report_counters(const velo_engine& engine, const velo_counters_t& counters) {
     std::string line;
     const auto add = [&line](const char* name, uint64_t value) {
         if (value != 0) line += std::string(" ") + name + "=" + std::to_string(value);
@@ -80,7 +78,11 @@ velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* ide
 
 void velo_close(velo_engine_t* engine) noexcept {
     try {
-        if (engine->options().params.stats != 0) report_counters(*engine);
+        engine->end_stalls();
+        velo_counters_t counters;
+        engine->counters(counters);
+        if (engine->options().params.stats != 0) report_counters(*engine, counters);
+        engine->finish_trace(counters);
     } catch (const std::exception&) {
         // Out of memory while leaving: there is nobody left to tell.
     }

@@ -14,7 +14,9 @@
 
 #include "flowctl/flow_control.h"
 #include "velo/base/check.h"
+#include "velo/base/clock.h"
 #include "velo/base/copy.h"
+#include "velo/credit_stalls.h"
 #include "velo/device.h"
 #include "velo/velo.h"
 
@@ -54,7 +56,6 @@ struct VeloPathCounters {
     uint64_t responses_sent = 0;
     uint64_t responses_received = 0;
     uint64_t credits_given_up = 0;
-    uint64_t stalls = 0;
 };
 
 template <class D>
@@ -93,6 +94,11 @@ class VeloPath {
     void flush_owed();
 
     [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
+    [[nodiscard]] const CreditStalls& stalls() const { return stalls_; }
+    /// The message to this peer that waited for credits waits no longer: send() does so when it leaves, the
+    /// engine when it never will.
+    void stall_ended(DeviceAddr peer) { stalls_.ended(peer, base::monotonic_ns()); }
+    void all_stalls_ended() { stalls_.all_ended(base::monotonic_ns()); }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
     /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
     [[nodiscard]] uint32_t owed(DeviceAddr peer) const {
@@ -159,6 +165,7 @@ class VeloPath {
     std::vector<DeviceAddr> owing_;
     std::vector<std::unique_ptr<std::byte[]>> buffers_;
     VeloPathCounters counters_;
+    CreditStalls stalls_;
 };
 
 template <class D>
@@ -178,7 +185,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     uint32_t packets = credits_for(to, wanted);
     if (packets < wanted && !send.stalled) {
         send.stalled = true;
-        ++counters_.stalls;
+        stalls_.began(to, base::monotonic_ns());
     }
     if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
     if (!credited()) packets = std::min(packets, guarded_packets_max(to));
@@ -220,6 +227,8 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     send.done = std::min(send.total, send.done + packets * kPayload);
     perform(actions);
     if (packets < wanted) return Status::kAgain;
+    if (send.stalled) [[unlikely]]
+        stall_ended(to);
     ++counters_.messages_sent;
     return Status::kOk;
 }

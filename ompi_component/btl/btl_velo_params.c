@@ -50,10 +50,10 @@ static int read_counter(const mca_base_pvar_t *pvar, void *value, void *object)
     return OPAL_SUCCESS;
 }
 
-static void register_counter(const char *name, const char *text, size_t offset)
+static void register_counter(const char *name, const char *text, int class, size_t offset)
 {
     (void) mca_base_component_pvar_register(
-        version(), name, text, OPAL_INFO_LVL_4, MCA_BASE_PVAR_CLASS_COUNTER,
+        version(), name, text, OPAL_INFO_LVL_4, class,
         MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
         MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, read_counter, NULL, NULL,
         (void *) (uintptr_t) offset);
@@ -145,7 +145,10 @@ int mca_btl_velo_register_params(void)
     register_size("shm_max_send_size", "max_send_size of the on-node path (bytes).",
                   &on_node->btl_max_send_size);
 
-#define VELO_COUNTER(name, text) register_counter(#name, text, offsetof(velo_counters_t, name));
+#define VELO_COUNTER(name, text) \
+    register_counter(#name, text, MCA_BASE_PVAR_CLASS_COUNTER, offsetof(velo_counters_t, name));
+#define VELO_LEVEL(name, text) \
+    register_counter(#name, text, MCA_BASE_PVAR_CLASS_LEVEL, offsetof(velo_counters_t, name));
 #include "velo/counters.def"
 #undef VELO_COUNTER
     return OPAL_SUCCESS;

@@ -9,14 +9,14 @@
 
 namespace {
 
-/// A handle counts from its allocation.
+/// The handle of a counter counts from its allocation; that of a level says what is so.
 class Counter {
   public:
-    Counter(MPI_T_pvar_session session, const std::string& name) : name(name), session_(session) {
+    Counter(MPI_T_pvar_session session, const std::string& name, int kind = MPI_T_PVAR_CLASS_COUNTER)
+        : name(name), session_(session) {
         int index = 0;
         int count = 0;
-        if (MPI_T_pvar_get_index(("btl_velo_" + name).c_str(), MPI_T_PVAR_CLASS_COUNTER, &index) !=
-            MPI_SUCCESS) {
+        if (MPI_T_pvar_get_index(("btl_velo_" + name).c_str(), kind, &index) != MPI_SUCCESS) {
             std::printf("FAIL no performance variable btl_velo_%s\n", name.c_str());
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
@@ -65,6 +65,10 @@ int main(int argc, char** argv) {
         bugs.emplace_back(session, name);
     }
 
+    const Counter held(session, "credits_held", MPI_T_PVAR_CLASS_LEVEL);
+    const Counter granted(session, "credits_granted", MPI_T_PVAR_CLASS_LEVEL);
+    const Counter available(session, "credits_available", MPI_T_PVAR_CLASS_LEVEL);
+
     std::vector<char> small(100);
     std::vector<char> large(1 << 20);
     for (int i = 0; i < 50; ++i) {
@@ -89,6 +93,8 @@ int main(int argc, char** argv) {
     for (const Counter& counter : ways) fetched += counter.read();
     const unsigned long long due = rank == 0 ? 0 : 50ull << 20;
     for (const Counter& counter : ways) expect(fetched == due, counter);
+    expect((held.read() != 0) == device, held);
+    expect((granted.read() + available.read() != 0) == device, granted);
     for (const Counter& counter : bugs) expect(counter.read() == 0, counter);
     int all = 0;
     MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
