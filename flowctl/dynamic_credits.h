@@ -32,12 +32,8 @@ struct DynamicPeer {
     /// Neighbours in the activity list.
     PeerIndex newer = 0;
     PeerIndex older = 0;
-    /// Receiver role, counted in messages of all senders (Stealing::kSilent): the peer's last one, and the
-    /// beginnings of its present and its previous period.
+    /// Receiver role, counted in messages of all senders: the peer's last one (Stealing::kSilent).
     uint32_t last_message = 0;
-    uint32_t period_start = 0;
-    uint32_t previous_period_start = 0;
-    uint8_t period_messages = 0;
     /// Thresholds reached since the last monitoring point.
     uint8_t thresholds_reached = 0;
     /// Where in the ring of thresholds the head of the FIFO is.
@@ -48,10 +44,8 @@ struct DynamicPeer {
     /// Sender role: a compulsory request, or a response, waits for a credit.
     bool request_waits : 1 = false;
     bool response_waits : 1 = false;
-    /// Receiver role: a message has ended since the last monitoring point.
-    bool message_ended : 1 = false;
 };
-static_assert(sizeof(DynamicPeer) == 44, "with three thresholds 50 bytes, a third of FC's 150 (equation 7)");
+static_assert(sizeof(DynamicPeer) == 36, "with three thresholds 42 bytes, a third of FC's 150 (equation 7)");
 
 /// What happened among the senders of one receiver.
 struct DynamicCounters {
@@ -207,7 +201,12 @@ class DynamicCredits {
     void visit_state(Visit&& visit) const;
 
   private:
-    static constexpr uint8_t kPeriodMessages = 4;
+    /// A sender is silent after so many of the gaps that are usual between messages of one sender, and at
+    /// least so many messages of others.
+    static constexpr uint32_t kSilentGaps = 4;
+    static constexpr uint32_t kSilentMessagesMin = 16;
+    /// The usual gap is a mean over about so many messages.
+    static constexpr uint32_t kGapWeight = 16;
 
     [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept {
         VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
@@ -263,7 +262,7 @@ class DynamicCredits {
     void count_threshold(PeerIndex index, Actions& actions);
     void monitor(PeerIndex index, Actions& actions);
     void steal(PeerIndex index, Actions& actions);
-    bool silent(const DynamicPeer& victim, const DynamicPeer& monitored) const;
+    bool silent(const DynamicPeer& peer) const;
     void note_message(DynamicPeer& peer);
     void trim(PeerIndex index, uint32_t credits);
 
@@ -288,6 +287,8 @@ class DynamicCredits {
     ActivityLists<DynamicPeer> lists_;
     uint32_t available_slots_;
     uint32_t messages_ = 0;
+    /// kGapWeight times the mean gap.
+    uint32_t gap_sum_ = 0;
     DynamicCounters counters_;
     uint32_t credit_slots_;
     uint32_t static_slots_;
@@ -411,8 +412,8 @@ void DynamicCredits<kReading>::count_threshold(PeerIndex index, Actions& actions
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
     DynamicPeer& peer = at(index);
-    if (stealing_ == Stealing::kSilent && !peer.message_ended) return;
-    peer.message_ended = false;
+    // A batch can pass several monitoring points; two requests are what an event has room for.
+    const bool room = actions.size() < 2;
     switch (lists_.level_of(peer)) {
         case Activity::kLow: move(index, Activity::kMedium); break;
         case Activity::kMedium: move(index, Activity::kHigh); break;
@@ -420,10 +421,11 @@ void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
         case Activity::kNull:
             if (lists_.empty(Activity::kLow)) lists_.shift();
             move(index, Activity::kHigh);
-            // A batch can pass several monitoring points; two requests are what an event has room for.
-            if (actions.size() < 2) steal(index, actions);
+            if (room && stealing_ == Stealing::kPaper) steal(index, actions);
             break;
     }
+    // Who takes from the silent alone need not have been active for long.
+    if (room && stealing_ == Stealing::kSilent) steal(index, actions);
 }
 
 /// FC 6.4 and 6.5.2, figure 13.
@@ -433,7 +435,7 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& peer = at(index);
     DynamicPeer& victim = at(victim_index);
-    if (stealing_ == Stealing::kSilent && !silent(victim, peer)) {
+    if (stealing_ == Stealing::kSilent && !silent(victim)) {
         move(victim_index, Activity::kMedium);
         return;
     }
@@ -460,19 +462,21 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     }
 }
 
-/// Stealing::kSilent: the victim has sent no message for one to two periods of the sender that steals.
+/// Stealing::kSilent: a sender that takes part in what is going on would have sent something since. The usual
+/// gap between two messages of one sender is the number of active senders where they take turns, and 1 where
+/// there is one.
 template <DynamicReading kReading>
-bool DynamicCredits<kReading>::silent(const DynamicPeer& victim, const DynamicPeer& monitored) const {
-    return static_cast<int32_t>(victim.last_message - monitored.previous_period_start) < 0;
+bool DynamicCredits<kReading>::silent(const DynamicPeer& peer) const {
+    return messages_ - peer.last_message > kSilentMessagesMin + kSilentGaps * (gap_sum_ / kGapWeight);
 }
 
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::note_message(DynamicPeer& peer) {
-    peer.last_message = ++messages_;
-    peer.message_ended = true;
-    if (++peer.period_messages < kPeriodMessages) return;
-    peer.period_messages = 0;
-    peer.previous_period_start = std::exchange(peer.period_start, messages_);
+    const uint32_t gap = ++messages_ - peer.last_message;
+    peer.last_message = messages_;
+    // Who comes back after long is no measure, and moves the mean a little only.
+    const uint32_t mean = gap_sum_ / kGapWeight;
+    gap_sum_ += std::min(gap, 2 * mean + kSilentMessagesMin) - mean;
 }
 
 /// Takes `credits` off the thresholds, the last ones first, and leaves each at least 1.
@@ -490,6 +494,7 @@ template <DynamicReading kReading>
 template <typename Visit>
 void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
     visit(available_slots_);
+    if (stealing_ == Stealing::kSilent) visit(gap_sum_);
     for (PeerIndex index = 0; index < peers_.size(); ++index) {
         const DynamicPeer& peer = peers_[index];
         visit(peer.credits);
@@ -497,15 +502,10 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.current_credits);
         visit(peer.retrieved_packets);
         visit(peer.piggybacked_credits);
-        visit(peer.thresholds_reached * 16u + peer.message_ended * 8u + peer.blocked * 4u +
-              peer.request_waits * 2u + peer.response_waits);
+        visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
+              peer.response_waits);
         for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
-        if (stealing_ == Stealing::kSilent) {
-            visit(peer.period_messages);
-            visit(messages_ - peer.last_message);
-            visit(messages_ - peer.previous_period_start);
-            visit(messages_ - peer.period_start);
-        }
+        if (stealing_ == Stealing::kSilent) visit(messages_ - peer.last_message);
     }
     for (const Activity level : {Activity::kLow, Activity::kMedium, Activity::kHigh, Activity::kNull}) {
         for (PeerIndex at = lists_.last(level); at != ActivityLists<DynamicPeer>::kNobody;
