@@ -83,6 +83,10 @@ void Simulation::make_plan() {
     plan_ = std::get<flowctl::Plan>(result);
 }
 
+Process& Simulation::process(uint32_t rank) {
+    return processes_[rank];
+}
+
 uint32_t Simulation::message_bytes_max() const {
     return config_.workload.bytes + static_cast<uint32_t>(sizeof(MessageHeader));
 }

@@ -90,7 +90,7 @@ class Simulation {
     [[nodiscard]] const std::byte* body() const { return body_.data(); }
     [[nodiscard]] uint32_t message_bytes_max() const;
     cluster::Cluster& cluster() { return *cluster_; }
-    Process& process(uint32_t rank) { return processes_[rank]; }
+    Process& process(uint32_t rank);
     void phase_ended(Process& process, uint32_t phase) const {
         if (phase_end_) phase_end_(process, phase);
     }
