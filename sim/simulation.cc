@@ -1,0 +1,153 @@
+#include "sim/simulation.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <bit>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "sim/process.h"
+
+namespace velo::sim {
+
+using base::SetupError;
+
+namespace {
+
+/// A mailbox that no job fills: the reference that overhead is measured against (FC 5.3).
+constexpr uint32_t kUnboundedSlots = 1u << 30;
+
+}  // namespace
+
+Simulation::Simulation(const SimulationConfig& config)
+    : config_(config), workload_(make_workload(config.workload)) {
+    if (config_.processes_per_node == 0 || config_.processes_per_node > 256) {
+        throw SetupError("--processes-per-node " + std::to_string(config_.processes_per_node) +
+                         "; give 1 to 256");
+    }
+    if (config_.host.window == 0 || config_.host.packets_per_poll == 0 ||
+        config_.cluster.cpu.take_packets == 0 || config_.host.polls_per_message > 255) {
+        throw SetupError(
+            "--window, --packets-per-poll and --packets-per-take are at least 1, and --polls-per-message at "
+            "most 255");
+    }
+    const uint32_t processes = workload_->config().processes;
+    barrier_rounds_ = static_cast<uint32_t>(std::bit_width(processes - 1));
+    place();
+    make_plan();
+    if (has_credits()) {
+        config_.cluster.cpu.send_ns += config_.host.account_ns;
+        config_.cluster.cpu.receive_ns += config_.host.account_ns;
+    }
+    body_.resize(config_.workload.bytes + 1);
+    for (size_t i = 0; i < body_.size(); ++i) body_[i] = static_cast<std::byte>(i * 31 + 7);
+    cluster_ = std::make_unique<cluster::Cluster>(config_.cluster);
+    processes_.reserve(processes);
+    const bool unbounded = plan_.mode == flowctl::Mode::kNone && !config_.bounded_without_credits;
+    for (uint32_t rank = 0; rank < processes; ++rank) {
+        const uint32_t node = node_of(rank);
+        cluster::ClusterDevice& device =
+            cluster_->open(node, {.node = static_cast<uint16_t>(node),
+                                  .vpid = static_cast<uint8_t>(rank % config_.processes_per_node),
+                                  .mailbox_slots = unbounded ? kUnboundedSlots : plan_.mailbox_slots,
+                                  .faults = {}});
+        processes_.emplace_back(*this, device);
+    }
+}
+
+Simulation::~Simulation() = default;
+
+void Simulation::place() {
+    const uint32_t processes = workload_->config().processes;
+    if (workload_->config().name == "multi_pingpong") {
+        config_.processes_per_node = processes / 2;
+        nodes_ = {0, config_.cluster.topology.node_at(config_.hops)};
+    }
+    const uint64_t room = uint64_t{config_.cluster.topology.nodes()} * config_.processes_per_node;
+    if (nodes_.empty() && processes > room) {
+        throw SetupError("--processes " + std::to_string(processes) + " on " +
+                         config_.cluster.topology.text() + " with " +
+                         std::to_string(config_.processes_per_node) + " a node, which is room for " +
+                         std::to_string(room) + "; give a larger --topology or fewer processes");
+    }
+}
+
+void Simulation::make_plan() {
+    const uint32_t processes = workload_->config().processes;
+    const uint32_t on_node = config_.shared_memory ? std::min(config_.processes_per_node, processes) - 1 : 0;
+    if (config_.flow.peers == 0) config_.flow.peers = std::max(1u, processes - 1 - on_node);
+    auto result = flowctl::plan(config_.flow);
+    if (const auto* error = std::get_if<flowctl::PlanError>(&result)) throw SetupError(error->message);
+    plan_ = std::get<flowctl::Plan>(result);
+}
+
+Process& Simulation::process(uint32_t rank) {
+    return processes_[rank];
+}
+
+uint32_t Simulation::message_bytes_max() const {
+    return config_.workload.bytes + static_cast<uint32_t>(sizeof(MessageHeader));
+}
+
+Result Simulation::run() {
+    for (Process& process : processes_) cluster_->schedule(process.device(), 0);
+    while (cluster::ClusterDevice* device = cluster_->next()) processes_[device->process()].step();
+    check_finished();
+    return result();
+}
+
+void Simulation::check_finished() {
+    uint32_t unfinished = 0;
+    std::string first;
+    for (const Process& process : processes_) {
+        if (process.finished()) continue;
+        if (unfinished++ == 0) first = process.text();
+    }
+    if (unfinished == 0) return;
+    throw cluster::SimulationError("nothing moves any more, and " + std::to_string(unfinished) +
+                                   " processes have not finished: " + first);
+}
+
+Result Simulation::result() {
+    Result sum;
+    for (const Process& process : processes_) {
+        const cluster::ClusterDevice& device = process.device();
+        const DeviceCounters counters = device.counters();
+        sum.time_ns = std::max(sum.time_ns, device.clock_ns());
+        sum.packets += counters.packets_sent;
+        sum.backpressure += counters.backpressure;
+        sum.control_packets += device.other_packets_sent();
+        sum.mailbox_fill_max = std::max(sum.mailbox_fill_max, device.mailbox_fill_max());
+        sum.peers_max = std::max(sum.peers_max, device.peers());
+        sum.messages_on_node += process.messages_on_node();
+        if (process.path() == nullptr) continue;
+        const VeloPathCounters& path = process.path()->counters();
+        sum.messages += path.messages_sent;
+        sum.messages_delayed += path.stalls;
+        sum.credit_packets += path.credit_packets_sent;
+        sum.credits_explicit += path.credits_returned_explicit;
+        sum.credits_piggybacked += path.credits_returned_piggyback;
+        sum.malformed += path.malformed;
+    }
+    sum.control_packets -= sum.credit_packets;
+    sum.time_us = static_cast<double>(sum.time_ns) / 1000 / workload_->time_divisor();
+    sum.trace_hash = cluster_->trace().value();
+    return sum;
+}
+
+double flow_state_bytes_per_peer(const flowctl::Plan& plan) {
+    const auto in_use = [] {
+        const struct mallinfo2 info = mallinfo2();
+        return info.uordblks + info.hblkhd;
+    };
+    // Several at once: the allocator counts what it keeps for the next small request as in use.
+    const uint32_t copies = plan.peers < 4096 ? 64 : 1;
+    std::vector<std::unique_ptr<flowctl::FlowControl>> flows(copies);
+    const size_t before = in_use();
+    for (auto& flow : flows) flow = std::make_unique<flowctl::FlowControl>(plan);
+    return static_cast<double>(in_use() - before) / copies / plan.peers;
+}
+
+}  // namespace velo::sim

@@ -1,0 +1,62 @@
+/// What the simulated processes do: phases of messages, with or without a barrier between them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace velo::sim {
+
+struct WorkloadConfig {
+    std::string name = "alltoall";
+    uint32_t processes = 256;
+    uint32_t bytes = 2048;          ///< of a message, without its 16 bytes of header
+    uint32_t iterations = 1;        ///< phases: of each step
+    uint32_t active = 0;            ///< alltoall: only the first so many ranks; 0: all
+    bool barrier = false;           ///< after each iteration
+    std::vector<uint32_t> steps{};  ///< phases: active ranks, one number for each step
+    uint32_t repetitions = 1;       ///< scatterv: with one root
+    uint32_t neighbours = 8;        ///< neighbours: partners on either side
+    uint32_t messages = 100;        ///< random: that each process sends
+    uint64_t seed = 1;
+};
+
+/// One process's share of a phase. It ends when `sends` messages have left and as many as `receives` of all
+/// phases so far have come; then comes a barrier of all processes, if asked for.
+struct Part {
+    uint32_t sends = 0;
+    uint32_t receives = 0;
+    bool barrier = false;
+};
+
+/// Immutable after construction; a pure function of its config.
+class Workload {
+  public:
+    explicit Workload(const WorkloadConfig& config) : config_(config) {}
+    virtual ~Workload() = default;
+
+    [[nodiscard]] const WorkloadConfig& config() const { return config_; }
+    [[nodiscard]] virtual uint32_t phases() const { return config_.iterations; }
+    [[nodiscard]] virtual Part part(uint32_t rank, uint32_t phase) const = 0;
+    /// Whom the i-th message of a rank's part goes to.
+    [[nodiscard]] virtual uint32_t destination(uint32_t rank, uint32_t phase, uint32_t i) const = 0;
+    [[nodiscard]] virtual uint32_t bytes(uint32_t, uint32_t, uint32_t) const { return config_.bytes; }
+    /// What the whole run's time is divided by to be the time that the papers give.
+    [[nodiscard]] virtual uint32_t time_divisor() const { return phases(); }
+    /// Whether any part ends with a barrier.
+    [[nodiscard]] virtual bool barriers() const { return config_.barrier; }
+    /// Upper bound of the processes that one exchanges messages with, those of barriers not counted.
+    [[nodiscard]] virtual uint32_t partners_max() const { return config_.processes - 1; }
+
+  protected:
+    WorkloadConfig config_;
+};
+
+/// Throws base::SetupError for an unknown name or values that do not fit together.
+std::unique_ptr<Workload> make_workload(const WorkloadConfig& config);
+
+/// The names that make_workload() knows, for messages.
+std::string workload_names();
+
+}  // namespace velo::sim

@@ -1,0 +1,99 @@
+#include "sim_device/cluster/cluster.h"
+
+#include <algorithm>
+
+namespace velo::cluster {
+
+Cluster::Cluster(const ClusterConfig& config)
+    : config_(config),
+      network_(config.topology, config.network),
+      at_node_(config.topology.nodes()),
+      held_(config.topology.nodes()),
+      random_state_(config.seed) {}
+
+Cluster::~Cluster() = default;
+
+ClusterDevice& Cluster::open(uint32_t node, const DeviceConfig& device) {
+    if (node >= at_node_.size()) {
+        throw base::SetupError("process " + std::to_string(processes()) + " at node " + std::to_string(node) +
+                               " of " + config_.topology.text() + ", which has " +
+                               std::to_string(at_node_.size()) +
+                               " nodes; give a larger topology or more processes a node");
+    }
+    at_node_[node].push_back(processes());
+    devices_.push_back(std::make_unique<ClusterDevice>(*this, processes(), node, device));
+    return *devices_.back();
+}
+
+void Cluster::schedule(ClusterDevice& device, uint64_t at_ns) {
+    if (at_ns >= device.due_ns_) return;
+    device.due_ns_ = at_ns;
+    due_.push({at_ns, sequence_++, device.process()});
+}
+
+ClusterDevice* Cluster::next() {
+    while (!due_.empty()) {
+        const Due due = due_.top();
+        due_.pop();
+        ClusterDevice& device = *devices_[due.process];
+        if (device.due_ns_ != due.at_ns) continue;  // it became due earlier
+        device.due_ns_ = kNever;
+        device.asleep_ = false;
+        device.advance_clock(due.at_ns);
+        now_ns_ = due.at_ns;
+        return &device;
+    }
+    return nullptr;
+}
+
+void Cluster::carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns,
+                    uint64_t not_before_ns) {
+    const FaultConfig& faults = config_.faults;
+    uint64_t late_ns = 0;
+    if (times_ns.front() < faults.until_ns && faults.delay_ns_max != 0 &&
+        random() % 1000 < faults.delay_permille) {
+        late_ns = random() % faults.delay_ns_max;
+    }
+    network_.carry(now_ns_, from_node, to_node, times_ns);
+    // What is late holds up what was sent after it.
+    if (times_ns.front() + late_ns < not_before_ns) late_ns = not_before_ns - times_ns.front();
+    for (uint64_t& time_ns : times_ns) time_ns += late_ns;
+}
+
+void Cluster::hold(uint32_t node, ClusterDevice& full, uint32_t packets) {
+    held_[node] = true;
+    holds_.push_back({node, std::min(packets, full.slots_), &full});
+}
+
+void Cluster::freed(ClusterDevice& device) {
+    for (size_t i = 0; i < holds_.size();) {
+        const Hold hold = holds_[i];
+        if (hold.full != &device || !device.has_room(hold.packets)) {
+            ++i;
+            continue;
+        }
+        holds_.erase(holds_.begin() + static_cast<ptrdiff_t>(i));
+        held_[hold.node] = false;
+        for (const uint32_t process : at_node_[hold.node]) {
+            ClusterDevice& waiting = *devices_[process];
+            if (waiting.asleep()) schedule(waiting, std::max(device.clock_ns(), waiting.clock_ns()));
+        }
+    }
+}
+
+uint64_t Cluster::stall_ns(uint64_t now_ns) {
+    const FaultConfig& faults = config_.faults;
+    if (now_ns >= faults.until_ns || faults.stall_ns_max == 0 || random() % 1000 >= faults.stall_permille)
+        return 0;
+    return random() % faults.stall_ns_max;
+}
+
+/// splitmix64
+uint64_t Cluster::random() {
+    uint64_t x = random_state_ += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+}  // namespace velo::cluster

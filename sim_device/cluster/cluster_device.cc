@@ -1,0 +1,222 @@
+#include "sim_device/cluster/cluster_device.h"
+
+#include <algorithm>
+
+#include "sim_device/cluster/cluster.h"
+
+namespace velo::cluster {
+namespace {
+
+/// An address: which process of the cluster.
+struct Address {
+    uint64_t magic = 0x3172657473756c63;  // "cluster1"
+    uint32_t process = 0;
+    uint32_t reserved = 0;
+};
+
+bool of_flow_control(uint64_t status) {
+    return PacketStatus::unpack(status).message_class == MessageClass::kCredit;
+}
+
+}  // namespace
+
+ClusterDevice::ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_node, const DeviceConfig& config)
+    : cluster_(cluster),
+      host_name_(config.host_name),
+      process_(process),
+      at_node_(at_node),
+      slots_(config.mailbox_slots),
+      ports_(config.ports),
+      node_(config.node),
+      vpid_(config.vpid) {}
+
+ClusterDevice::Used& ClusterDevice::used() {
+    if (!used_) used_ = std::make_unique<Used>();
+    return *used_;
+}
+
+ClusterDevice& ClusterDevice::target(DeviceAddr peer) const {
+    VELO_CHECK(peer < peers(), "process %u has met %u peers and names number %u", process_, peers(), peer);
+    return cluster_[used_->peers[peer].process];
+}
+
+DeviceAddr ClusterDevice::meet(uint32_t process) {
+    PeerTable& peers = used().peers;
+    DeviceAddr address = peers.find(process);
+    if (address != kNoAddr) return address;
+    address = peers.add(process);
+    PeerTable& theirs = cluster_[process].used().peers;
+    const DeviceAddr reverse = theirs.add(process_);
+    peers[address].reverse = reverse;
+    theirs[reverse].reverse = address;
+    return address;
+}
+
+void ClusterDevice::sleep() {
+    asleep_ = true;
+    const uint64_t next_ns = used_ ? used_->mailbox.next_ns() : Cluster::kNever;
+    if (next_ns != Cluster::kNever) cluster_.schedule(*this, std::max(next_ns, clock_ns_));
+}
+
+size_t ClusterDevice::address(std::span<std::byte> out) const {
+    const Address address = {.process = process_};
+    VELO_CHECK(out.size() >= sizeof address, "room for %zu bytes of address", out.size());
+    std::memcpy(out.data(), &address, sizeof address);
+    return sizeof address;
+}
+
+Status ClusterDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer) {
+    Address address;
+    if (bytes.size() != sizeof address) return Status::kBadParam;
+    std::memcpy(&address, bytes.data(), sizeof address);
+    if (address.magic != Address{}.magic || address.process >= cluster_.processes() ||
+        address.process == process_) {
+        return Status::kBadParam;
+    }
+    peer = meet(address.process);
+    return Status::kOk;
+}
+
+DevicePeer ClusterDevice::peer(DeviceAddr peer) const {
+    const ClusterDevice& other = target(peer);
+    return {.node = other.node_,
+            .vpid = other.vpid_,
+            .host_name = other.host_name_,
+            .mailbox_slots = other.slots_};
+}
+
+bool ClusterDevice::alive(DeviceAddr peer) const {
+    return target(peer).ending_ == base::Ending::kNone;
+}
+
+base::Ending ClusterDevice::announced_ending(DeviceAddr peer) const {
+    return target(peer).ending_;
+}
+
+bool ClusterDevice::first_to_tell(DeviceAddr peer) {
+    std::vector<bool>& told = target(peer).used().told;
+    const bool first = told.empty();
+    told.resize(1, true);
+    return first;
+}
+
+Status ClusterDevice::refuse_full(ClusterDevice& target, uint32_t packets, Admission admission) {
+    if (!cluster_.held(at_node_)) {
+        if (admission == Admission::kCredited) {
+            ++target.used().counters.mailbox_overflows;
+            throw SimulationError("process " + std::to_string(process_) + " had credits for " +
+                                  std::to_string(packets) + " packets at " + std::to_string(clock_ns_) +
+                                  " ns, but process " + std::to_string(target.process_) +
+                                  " has a mailbox of " + std::to_string(target.slots_) + " slots, of which " +
+                                  std::to_string(target.used().mailbox.fill()) +
+                                  " are filled or claimed: flow control is wrong");
+        }
+        cluster_.trace().add(TraceEvent::kHold, process_, clock_ns_, target.process_);
+        cluster_.hold(at_node_, target, packets);
+    }
+    ++used().counters.backpressure;
+    return Status::kAgain;
+}
+
+Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std::vector<Entry>& entries) {
+    ClusterPeer& peer = sender.peers[to];
+    ClusterDevice& receiver = cluster_[peer.process];
+    const bool control = of_flow_control(entries.front().status);
+    const CpuConfig& cpu = cluster_.config().cpu;
+    const uint64_t packet_ns = cpu.send_ns + (control ? cpu.credit_ns : 0);
+    static thread_local std::vector<uint64_t> times_ns;  // one sender is at work at a time
+    times_ns.resize(packets);
+    for (uint64_t& time_ns : times_ns) time_ns = clock_ns_ += packet_ns;
+    cluster_.carry(at_node_, receiver.at_node_, times_ns, peer.last_arrival_ns);
+    const uint64_t first_ns = times_ns.front();
+    const uint64_t last_ns = times_ns.back();
+    VELO_CHECK(first_ns >= peer.last_arrival_ns && first_ns <= last_ns,
+               "packets from %u overtook others to %u", process_, peer.process);
+    peer.last_arrival_ns = last_ns;
+
+    sender.counters.packets_sent += packets;
+    if (PacketStatus::unpack(entries.front().status).message_class != MessageClass::kHost) {
+        sender.other_packets_sent += packets;
+    }
+    cluster_.trace().add(TraceEvent::kSend, process_, clock_ns_, uint64_t{peer.process} << 32 | packets);
+    cluster_.trace().add(TraceEvent::kDeliver, peer.process, first_ns, last_ns);
+
+    const auto gap_ns = static_cast<uint32_t>(packets == 1 ? 0 : (last_ns - first_ns) / (packets - 1));
+    Mailbox& mailbox = receiver.used().mailbox;
+    mailbox.claim(packets);
+    uint32_t index = 0;
+    for (Entry& entry : entries) {
+        entry.next_ns = index + 1 == packets ? last_ns : first_ns + uint64_t{index} * gap_ns;
+        entry.gap_ns = gap_ns;
+        entry.source = peer.reverse;
+        index += entry.packets;
+        mailbox.push(std::move(entry));
+    }
+    if (receiver.asleep_) cluster_.schedule(receiver, std::max(first_ns, receiver.clock_ns_));
+    return Status::kOk;
+}
+
+const Packet* ClusterDevice::peek(DeviceAddr& from) {
+    if (!used_) return nullptr;
+    Mailbox& mailbox = used_->mailbox;
+    const bool fresh = !mailbox.shown();
+    if (fresh) {
+        const uint64_t next_ns = mailbox.next_ns();
+        if (next_ns == Mailbox::kNever || next_ns > clock_ns_ + cluster_.config().cpu.poll_ns) return nullptr;
+        advance_clock(next_ns);
+    }
+    const Entry& entry = mailbox.show();
+    from = entry.source;
+    Packet& packet = used_->packet;
+    if (fresh) {
+        if (entry.whole) {
+            packet = *entry.whole;
+        } else {
+            if (!entry.begun) std::memcpy(packet.payload, entry.head.data(), kHeadBytes);
+            std::memcpy(packet.payload + kPiggybackOffset, entry.tail.data(), kPiggybackBytes);
+        }
+        packet.status = entry.status;
+    }
+    return &packet;
+}
+
+void ClusterDevice::pay_for_taking(uint64_t status) {
+    const CpuConfig& cpu = cluster_.config().cpu;
+    clock_ns_ += cpu.receive_ns + (of_flow_control(status) ? cpu.credit_ns : 0);
+}
+
+void ClusterDevice::advance() {
+    Mailbox& mailbox = used_->mailbox;
+    pay_for_taking(mailbox.show().status);
+    mailbox.take(1);
+    ++used_->counters.packets_received;
+    if (cluster_.holds()) cluster_.freed(*this);
+}
+
+uint32_t ClusterDevice::take_alike(std::byte* out, uint32_t packets) {
+    if (cluster_.config().whole_payloads) return 0;
+    const Entry& entry = used_->mailbox.show();
+    const uint32_t most = std::min({packets, entry.packets, cluster_.config().cpu.take_packets});
+    uint64_t arrival_ns = entry.next_ns;
+    uint32_t taken = 0;
+    while (taken < most && arrival_ns <= clock_ns_) {
+        pay_for_taking(entry.status);
+        ++taken;
+        arrival_ns += entry.gap_ns;
+    }
+    if (!entry.begun) std::memcpy(out, entry.head.data(), kHeadBytes);
+    used_->mailbox.take(taken);
+    used_->counters.packets_received += taken;
+    if (cluster_.holds()) cluster_.freed(*this);
+    return taken;
+}
+
+DeviceReport ClusterDevice::report(DeviceAddr peer) const {
+    const ClusterDevice& device = peer == kNoAddr ? *this : target(peer);
+    if (!device.used_) return {.mailbox_slots = device.slots_};
+    return {.mailbox_written = device.used_->mailbox.claimed(),
+            .mailbox_read = device.used_->mailbox.taken(),
+            .mailbox_slots = device.slots_};
+}
+
+}  // namespace velo::cluster

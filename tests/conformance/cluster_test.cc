@@ -1,0 +1,9 @@
+// The conformance suite of the VELO unit over the simulated cluster, which has no RMA unit.
+#include "tests/conformance/cluster_fabric.h"
+#include "tests/conformance/velo_suite.h"
+
+namespace velo::conformance {
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceVelo, ClusterFabric);
+
+}  // namespace velo::conformance

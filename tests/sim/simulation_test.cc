@@ -1,0 +1,240 @@
+// Runs of the simulated cluster: what flow control guarantees there, and that a run can be repeated.
+#include "sim/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "sim/process.h"
+
+namespace velo::sim {
+namespace {
+
+using flowctl::Mode;
+
+SimulationConfig alltoall(uint32_t processes, Mode mode, uint32_t slots = 58) {
+    SimulationConfig config;
+    config.cluster.topology = cluster::Topology({4, 4, 1}, false);
+    config.workload = {.name = "alltoall", .processes = processes};
+    config.flow.mode = mode;
+    config.flow.slots_per_peer = slots;
+    config.processes_per_node = 4;
+    return config;
+}
+
+SimulationConfig pingpong(uint32_t credit_slots, uint32_t slots) {
+    SimulationConfig config;
+    config.cluster.topology = cluster::Topology({8, 8, 1}, false);
+    config.workload = {.name = "multi_pingpong", .processes = 8, .iterations = 40};
+    config.flow.mode = Mode::kStatic;
+    config.flow.peers = 4;
+    config.flow.slots_per_peer = slots;
+    config.flow.credit_slots = credit_slots;
+    config.flow.piggyback = false;
+    return config;
+}
+
+Result run(const SimulationConfig& config) {
+    return Simulation(config).run();
+}
+
+/// Modes that this build's plans allow, each with the default sizes.
+std::vector<Mode> modes() {
+    std::vector<Mode> found;
+    for (const auto& [mode, name] : flowctl::kModeNames) {
+        if (std::holds_alternative<flowctl::Plan>(flowctl::plan({.mode = mode, .peers = 8})))
+            found.push_back(mode);
+    }
+    return found;
+}
+
+SimulationConfig soak(Mode mode, uint64_t seed) {
+    SimulationConfig config = alltoall(24, mode, 6 + static_cast<uint32_t>(seed % 40));
+    config.workload = {.name = "random", .processes = 24, .bytes = 3000, .messages = 60, .seed = seed};
+    config.flow.piggyback = seed % 2 == 0;
+    config.host.window = 1 + static_cast<uint32_t>(seed % 5);
+    config.cluster.cpu.take_packets = 1 + static_cast<uint32_t>(seed % 7);
+    config.cluster.seed = seed;
+    config.cluster.faults = {.delay_permille = 100,
+                             .delay_ns_max = 300'000,
+                             .stall_permille = 30,
+                             .stall_ns_max = 2'000'000,
+                             .until_ns = 4'000'000};
+    return config;
+}
+
+TEST(Simulation, one_seed_gives_one_trace_and_another_seed_another) {
+    const Result first = run(soak(Mode::kStatic, 7));
+    const Result second = run(soak(Mode::kStatic, 7));
+    EXPECT_EQ(first.trace_hash, second.trace_hash);
+    EXPECT_EQ(first.time_ns, second.time_ns);
+    SimulationConfig other = soak(Mode::kStatic, 7);
+    other.cluster.seed = other.workload.seed = 8;
+    EXPECT_NE(run(other).trace_hash, first.trace_hash);
+}
+
+// Order and contents of every message are checked by the processes themselves, which throw.
+TEST(Simulation, every_mode_delivers_everything_in_order_under_faults) {
+    for (const Mode mode : modes()) {
+        for (uint64_t seed = 1; seed <= 12; ++seed) {
+            SCOPED_TRACE(std::string(to_string(mode)) + ", seed " + std::to_string(seed));
+            Simulation simulation(soak(mode, seed));
+            Result result;
+            ASSERT_NO_THROW(result = simulation.run());
+            uint64_t received = 0;
+            uint64_t packets = 0;
+            for (uint32_t rank = 0; rank < 24; ++rank) {
+                const Process& process = simulation.process(rank);
+                received += process.path()->counters().messages_received;
+                packets += process.device().counters().packets_received;
+            }
+            EXPECT_EQ(result.messages, received);
+            EXPECT_EQ(result.messages + result.messages_on_node, 24u * 60);
+            EXPECT_EQ(result.packets, packets) << "packets are left in a mailbox";
+            EXPECT_EQ(result.malformed, 0u);
+        }
+    }
+}
+
+// FC 5.2: what all senders hold, and what the receivers have not returned, is the data region.
+TEST(Simulation, credits_are_all_there_at_the_end_of_a_static_run) {
+    Simulation simulation(alltoall(32, Mode::kStatic, 16));
+    simulation.run();
+    const uint32_t quota = simulation.plan().quota;
+    for (uint32_t a = 0; a < 32; ++a) {
+        const Process& process = simulation.process(a);
+        for (DeviceAddr peer = 0; peer < process.device().peers(); ++peer) {
+            Process& other = simulation.process(process.device().process_of(peer));
+            const DeviceAddr back = other.device().meet(a);
+            EXPECT_EQ(process.path()->flow().credits(peer) + other.path()->flow().retrieved(back), quota);
+            EXPECT_TRUE(process.path()->flow().check_invariants(peer));
+        }
+    }
+}
+
+TEST(Simulation, without_flow_control_there_are_no_credits_and_no_delays) {
+    const Result result = run(alltoall(32, Mode::kNone));
+    EXPECT_EQ(result.messages, 32u * 28);
+    EXPECT_EQ(result.messages_on_node, 32u * 3);
+    EXPECT_EQ(result.packets, 32u * 28 * 37);
+    EXPECT_EQ(result.messages_delayed + result.credit_packets + result.control_packets, 0u);
+    EXPECT_EQ(result.backpressure, 0u);
+}
+
+// FC figures 5 and 7: the first size at which not every message is delayed has a data region of 37 slots.
+TEST(Simulation, static_delays_end_where_the_paper_says) {
+    for (uint32_t credit_slots = 1; credit_slots <= 5; ++credit_slots) {
+        SCOPED_TRACE(credit_slots);
+        const uint32_t break_even = 37 + credit_slots;
+        const uint32_t none_from = flowctl::slots_without_stall(37, credit_slots);
+        const Result below = run(pingpong(credit_slots, break_even - 1));
+        EXPECT_EQ(below.messages_delayed, below.messages);
+        const Result at = run(pingpong(credit_slots, break_even));
+        EXPECT_LT(at.messages_delayed, at.messages);
+        EXPECT_GT(at.messages_delayed, 0u);
+        EXPECT_EQ(run(pingpong(credit_slots, none_from)).messages_delayed, 0u);
+        EXPECT_EQ(run(pingpong(credit_slots, none_from + 9)).messages_delayed, 0u);
+    }
+}
+
+TEST(Simulation, credits_that_ride_along_save_credit_packets) {
+    SimulationConfig config = pingpong(2, 58);
+    const Result apart = run(config);
+    EXPECT_EQ(apart.credits_piggybacked, 0u);
+    config.flow.piggyback = true;
+    const Result riding = run(config);
+    EXPECT_GT(riding.credits_piggybacked, 0u);
+    EXPECT_LT(riding.credit_packets, apart.credit_packets);
+}
+
+TEST(Simulation, processes_of_one_node_use_no_credits) {
+    SimulationConfig config = alltoall(16, Mode::kStatic);
+    config.processes_per_node = 16;
+    const Result shared = run(config);
+    EXPECT_EQ(shared.packets, 0u);
+    EXPECT_EQ(shared.messages_on_node, 16u * 15);
+    config.shared_memory = false;
+    EXPECT_EQ(run(config).messages, 16u * 15);
+}
+
+TEST(Simulation, ranks_that_are_not_active_only_wait_in_the_barrier) {
+    SimulationConfig config = alltoall(32, Mode::kStatic);
+    config.workload.active = 8;
+    config.workload.iterations = 3;
+    Simulation simulation(config);
+    Result result = simulation.run();
+    EXPECT_EQ(result.messages + result.messages_on_node, 3u * 8 * 7);
+    EXPECT_EQ(simulation.process(31).device().peers(), 0u);
+    EXPECT_EQ(simulation.process(31).path(), nullptr) << "who does not communicate has no tables";
+    config.workload.barrier = true;
+    result = run(config);
+    EXPECT_EQ(result.messages + result.messages_on_node, 3u * 8 * 7 + 3u * 32 * 5);
+}
+
+TEST(Simulation, phases_and_scatterv_send_what_they_should) {
+    SimulationConfig config = alltoall(32, Mode::kStatic, 8);
+    config.workload.name = "phases";
+    config.workload.steps = {32, 8, 16};
+    config.workload.iterations = 2;
+    Result result = run(config);
+    EXPECT_EQ(result.messages + result.messages_on_node, 2u * (32 * 31 + 8 * 7 + 16 * 15) + 6u * 32 * 5);
+    config.workload.name = "scatterv";
+    config.workload.iterations = 64;
+    config.workload.repetitions = 4;
+    result = run(config);
+    EXPECT_EQ(result.messages + result.messages_on_node, 64u * 31);
+}
+
+TEST(Simulation, credits_are_seen_at_the_end_of_each_phase) {
+    SimulationConfig config = alltoall(8, Mode::kStatic);
+    config.workload.iterations = 5;
+    Simulation simulation(config);
+    uint32_t ends = 0;
+    simulation.on_phase_end([&](Process& process, uint32_t phase) {
+        if (process.rank() == 3) {
+            EXPECT_EQ(phase, ends++);
+        }
+    });
+    simulation.run();
+    EXPECT_EQ(ends, 5u);
+}
+
+TEST(Simulation, what_can_not_be_carried_out_is_refused_with_a_remedy) {
+    const auto error_of = [](const SimulationConfig& config) -> std::string {
+        try {
+            (void)run(config);
+        } catch (const std::exception& error) {
+            return error.what();
+        }
+        return "";
+    };
+    SimulationConfig config = alltoall(65, Mode::kStatic);
+    EXPECT_NE(error_of(config).find("larger --topology"), std::string::npos);
+    config = alltoall(32, Mode::kStatic, 3);
+    EXPECT_NE(error_of(config).find("slots_per_peer"), std::string::npos);
+    config = alltoall(32, Mode::kStatic);
+    config.workload.name = "alltoone";
+    EXPECT_NE(error_of(config).find("multi_pingpong"), std::string::npos);
+    config = alltoall(32, Mode::kStatic);
+    config.flow.peers = 5;
+    EXPECT_NE(error_of(config).find("raise --peers"), std::string::npos);
+    config = alltoall(32, Mode::kStatic);
+    config.workload.active = 33;
+    EXPECT_NE(error_of(config).find("--active"), std::string::npos);
+}
+
+// 37 packets from each of 63 senders at once under guarded sends: IBFC 4.1's hardware flow control, on a
+// mailbox that is much too small. Runs where the plan knows the mode, and on a mailbox of that size below
+// `none`.
+TEST(Simulation, a_small_mailbox_without_credits_is_guarded_by_back_pressure) {
+    SimulationConfig config = alltoall(32, Mode::kNone);
+    config.flow.mailbox_slots = 40;
+    config.bounded_without_credits = true;
+    const Result result = run(config);
+    EXPECT_GT(result.backpressure, 0u);
+    EXPECT_LE(result.mailbox_fill_max, 40u);
+    EXPECT_EQ(result.messages, 32u * 28);
+}
+
+}  // namespace
+}  // namespace velo::sim
