@@ -125,7 +125,7 @@ Result Simulation::result() {
         if (process.path() == nullptr) continue;
         const VeloPathCounters& path = process.path()->counters();
         sum.messages += path.messages_sent;
-        sum.messages_delayed += path.stalls;
+        sum.messages_delayed += process.path()->stalls().count();
         sum.credit_packets += path.credit_packets_sent;
         sum.credits_explicit += path.credits_returned_explicit;
         sum.credits_piggybacked += path.credits_returned_piggyback;

@@ -97,8 +97,8 @@ class VeloPath {
     [[nodiscard]] const CreditStalls& stalls() const { return stalls_; }
     /// The message to this peer that waited for credits waits no longer: send() does so when it leaves, the
     /// engine when it never will.
-    void stall_ended(DeviceAddr peer) { stalls_.ended(peer, base::monotonic_ns()); }
-    void all_stalls_ended() { stalls_.all_ended(base::monotonic_ns()); }
+    void stall_ended(DeviceAddr peer) { stalls_.ended(peer, now_ns()); }
+    void all_stalls_ended() { stalls_.all_ended(now_ns()); }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
     /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
     [[nodiscard]] uint32_t owed(DeviceAddr peer) const {
@@ -143,6 +143,14 @@ class VeloPath {
         const uint32_t slots = std::max(1u, device_.peer(to).mailbox_slots);
         return plan_.mode == flowctl::Mode::kHardware ? std::min(slots, kGuardedPacketsAtOnce) : slots;
     }
+    /// By the device's clock, if it has one: the simulated cluster's time is its own.
+    [[nodiscard]] uint64_t now_ns() const {
+        if constexpr (requires(const D& device) { device.clock_ns(); }) {
+            return device_.clock_ns();
+        } else {
+            return base::monotonic_ns();
+        }
+    }
     Status send_part(DeviceAddr to, velo_send_t& send);
     void perform(const flowctl::Actions& actions);
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
@@ -185,7 +193,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     uint32_t packets = credits_for(to, wanted);
     if (packets < wanted && !send.stalled) {
         send.stalled = true;
-        stalls_.began(to, base::monotonic_ns());
+        stalls_.began(to, now_ns());
     }
     if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
     if (!credited()) packets = std::min(packets, guarded_packets_max(to));
