@@ -203,7 +203,7 @@ class DynamicCredits {
   private:
     /// A sender is silent after so many of the gaps that are usual between messages of one sender, and at
     /// least so many messages of others.
-    static constexpr uint32_t kSilentGaps = 4;
+    static constexpr uint32_t kSilentGaps = 2;
     static constexpr uint32_t kSilentMessagesMin = 16;
     /// The usual gap is a mean over about so many messages.
     static constexpr uint32_t kGapWeight = 16;
@@ -435,14 +435,19 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& peer = at(index);
     DynamicPeer& victim = at(victim_index);
-    if (stealing_ == Stealing::kSilent && !silent(victim)) {
+    const bool idle = stealing_ == Stealing::kSilent && silent(victim);
+    // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
+    // equal ones take nothing from each other.
+    const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;
+    if (stealing_ == Stealing::kSilent && !idle && victim.intended_quota <= much_more) {
         move(victim_index, Activity::kMedium);
         return;
     }
     const uint32_t apart = peer.intended_quota > victim.intended_quota
                                ? peer.intended_quota - victim.intended_quota
                                : victim.intended_quota - peer.intended_quota;
-    const uint32_t wanted = std::max(credit_slots_ + 1, apart / 2);  // equation 6
+    uint32_t wanted = std::max(credit_slots_ + 1, apart / 2);  // equation 6
+    if (idle) wanted = std::max(wanted, (victim.intended_quota - static_slots_ + 1) / 2);
     const uint32_t room = sender_slots_max_ - std::min(peer.intended_quota, sender_slots_max_);
     const uint32_t stolen = std::min({wanted, victim.intended_quota - static_slots_, room});
     counters_.steals += stolen != 0;

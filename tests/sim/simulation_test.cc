@@ -236,5 +236,29 @@ TEST(Simulation, a_small_mailbox_without_credits_is_guarded_by_back_pressure) {
     EXPECT_EQ(result.messages, 32u * 28);
 }
 
+double alltoall_us(Mode mode, uint32_t active, uint32_t slots) {
+    SimulationConfig config = alltoall(64, mode, slots);
+    config.shared_memory = false;
+    config.workload.active = active;
+    config.workload.iterations = 12;
+    return run(config).time_us;
+}
+
+// FC figures 10 and 15.
+TEST(DynamicSharing, a_quarter_of_active_senders_waits_less_than_under_static) {
+    const double none = alltoall_us(Mode::kNone, 16, 16);
+    const double static_over = alltoall_us(Mode::kStatic, 16, 16) - none;
+    const double dynamic_over = alltoall_us(Mode::kDynamic, 16, 16) - none;
+    EXPECT_GT(static_over, 0.05 * none);
+    EXPECT_LT(dynamic_over, 0.75 * static_over);
+}
+
+TEST(DynamicSharing, with_all_active_and_few_slots_it_costs_at_most_a_tenth_more_than_static) {
+    for (const uint32_t slots : {8u, 12u, 16u}) {
+        EXPECT_LE(alltoall_us(Mode::kDynamic, 64, slots), 1.1 * alltoall_us(Mode::kStatic, 64, slots))
+            << slots;
+    }
+}
+
 }  // namespace
 }  // namespace velo::sim

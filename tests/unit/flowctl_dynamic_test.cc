@@ -286,6 +286,24 @@ TEST(SilentStealing, does_not_shift_slots_among_senders_that_all_send) {
     for (PeerIndex peer = 0; peer < 8; ++peer) EXPECT_EQ(receiver.flow.quota(peer), 6u);
 }
 
+TEST(SilentStealing, who_comes_back_gets_a_share_again_from_those_that_go_on) {
+    Receiver receiver(dynamic_plan(2, 60, 2, Stealing::kSilent));
+    const auto message = [&receiver](PeerIndex from) {
+        receiver.retrieve(from, 4);
+        receiver.retrieve(from, 1, kEnd);
+    };
+    for (int i = 0; i < 200; ++i) message(0);
+    ASSERT_EQ(receiver.flow.quota(1), 2u);
+    for (int i = 0; i < 200; ++i) {
+        message(0);
+        // What it may have sent: it holds little at first.
+        for (uint32_t packet = receiver.flow.granted(1); packet > 1; --packet) receiver.retrieve(1, 1);
+        receiver.retrieve(1, 1, kEnd);
+    }
+    EXPECT_GE(receiver.flow.quota(1), 20u);
+    EXPECT_LE(receiver.flow.quota(1), 40u);
+}
+
 TEST(EndedPeer, gives_all_its_slots_back) {
     Receiver receiver(dynamic_plan(2, 20));
     receiver.retrieve(0, 3);
