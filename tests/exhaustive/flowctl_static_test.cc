@@ -15,12 +15,6 @@ namespace {
 
 using flowctl::Plan;
 
-void expect_holds(const Verdict& verdict, uint64_t states_min) {
-    EXPECT_TRUE(verdict.holds()) << verdict.what;
-    EXPECT_GE(verdict.states, states_min) << "the world did next to nothing";
-    ::testing::Test::RecordProperty("states", std::to_string(verdict.states));
-}
-
 struct Case {
     uint32_t quota;
     uint32_t credit_slots;

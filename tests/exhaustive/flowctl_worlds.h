@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <variant>
 
 #include "flowctl/plan.h"
@@ -25,6 +26,12 @@ struct Shares {
     uint32_t excess = 0;
     bool piggyback = true;
 };
+
+inline void expect_holds(const Verdict& verdict, uint64_t states_min) {
+    EXPECT_TRUE(verdict.holds()) << verdict.what;
+    EXPECT_GE(verdict.states, states_min) << "the world did next to nothing";
+    ::testing::Test::RecordProperty("states", std::to_string(verdict.states));
+}
 
 inline flowctl::Config config_of(flowctl::Mode mode, const Shares& shares) {
     return {.mode = mode,
