@@ -4,8 +4,10 @@
 two=(-np 2 --mca btl_velo_ranks_per_node 1)
 refused unknown_flow_control_is_named_with_the_modes "btl_velo_flow_control=bogus none static command" \
     "${two[@]}" --mca btl_velo_flow_control bogus "$program"
-refused mode_that_is_not_there_yet_is_refused "dynamic not available static" \
-    "${two[@]}" --mca btl_velo_flow_control dynamic "$program"
+refused cap_below_what_a_sender_starts_with_is_named "btl_velo_sender_slots 1 2" \
+    "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_sender_slots 1 "$program"
+refused unknown_stealing_is_named_with_the_choices "btl_velo_stealing=bogus silent paper" \
+    "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_stealing bogus "$program"
 refused mailbox_too_small_names_the_smallest "btl_velo_mailbox_slots 3 4" \
     "${two[@]}" --mca btl_velo_mailbox_slots 3 "$program"
 refused mailbox_sized_twice_names_both_and_their_sources \
@@ -34,7 +36,7 @@ else
     verdict another_series_of_open_mpi_is_refused_in_one_line no
 fi
 
-for text in flow_control rounding single_copy; do
+for text in flow_control rounding stealing growth single_copy; do
     refused "a_${text}_that_is_set_to_nothing_is_refused" "btl_velo_$text= command line" \
         "${two[@]}" --mca "btl_velo_$text" "" "$program"
 done
