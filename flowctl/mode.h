@@ -45,7 +45,7 @@ enum class Growth : uint8_t {
 enum class Stealing : uint8_t {
     /// From the least recently active sender, at each monitoring point (FC 6.5.2).
     kPaper,
-    /// From a sender that was silent while the active one sent several messages, and at most once a message
+    /// From a sender that has fallen silent, or that has much more than the active one
     /// (docs/flow-control.md).
     kSilent,
 };
