@@ -11,6 +11,7 @@
 #include "flowctl/activity_lists.h"
 #include "flowctl/dynamic_reading.h"
 #include "flowctl/plan.h"
+#include "flowctl/sender_table.h"
 #include "flowctl/static_credits.h"
 #include "velo/base/check.h"
 #include "velo/base/status.h"
@@ -68,10 +69,10 @@ struct DynamicCounters {
 /// The default is the one that the explorer found nothing against (docs/flow-control.md); tests switch the
 /// others on.
 template <DynamicReading kReading = DynamicReading{}>
-class DynamicCredits {
+class DynamicCredits : public SenderTable<DynamicPeer> {
   public:
     explicit DynamicCredits(const Plan& plan)
-        : peers_(plan.peers),
+        : SenderTable(plan.peers),
           thresholds_(size_t{plan.peers} * (plan.credit_slots + 1), 1),
           available_slots_(plan.data_region_slots - plan.peers * plan.quota),
           credit_slots_(plan.credit_slots),
@@ -93,17 +94,6 @@ class DynamicCredits {
     }
 
     // Sender role.
-
-    [[nodiscard]] uint32_t sendable(PeerIndex to, uint32_t packets) const noexcept {
-        return std::min(packets, at(to).credits);
-    }
-
-    void packets_sent(PeerIndex to, uint32_t packets) {
-        DynamicPeer& peer = at(to);
-        VELO_CHECK(packets <= peer.credits, "%u packets went to peer %u with %u credits", packets, to,
-                   peer.credits);
-        peer.credits -= packets;
-    }
 
     /// FC 6.5.4. Control packets that wait go first; between them, the request.
     [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Actions& actions) {
@@ -175,7 +165,6 @@ class DynamicCredits {
 
     // For tests, counters and reports.
 
-    [[nodiscard]] const DynamicPeer& peer(PeerIndex index) const noexcept { return at(index); }
     [[nodiscard]] uint32_t available_slots() const noexcept { return available_slots_; }
     [[nodiscard]] const DynamicCounters& counters() const noexcept { return counters_; }
     [[nodiscard]] uint32_t quota(PeerIndex index) const noexcept { return at(index).intended_quota; }
@@ -201,6 +190,9 @@ class DynamicCredits {
     void visit_state(Visit&& visit) const;
 
   private:
+    using SenderTable<DynamicPeer>::at;
+    using SenderTable<DynamicPeer>::peers_;
+
     /// A sender is silent after so many of the gaps that are usual between messages of one sender, and at
     /// least so many messages of others.
     static constexpr uint32_t kSilentGaps = 2;
@@ -208,14 +200,6 @@ class DynamicCredits {
     /// The usual gap is a mean over about so many messages.
     static constexpr uint32_t kGapWeight = 16;
 
-    [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept {
-        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
-        return peers_[index];
-    }
-    [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept {
-        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
-        return peers_[index];
-    }
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {
         const uint32_t ring = credit_slots_ + 1;
@@ -281,7 +265,6 @@ class DynamicCredits {
         actions.push({.kind = ActionKind::kSendReturnResponse, .peer = to, .credits = given_up});
     }
 
-    std::vector<DynamicPeer> peers_;
     /// credit_slots + 1 of each peer, a ring.
     std::vector<uint16_t> thresholds_;
     ActivityLists<DynamicPeer> lists_;

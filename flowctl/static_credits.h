@@ -7,6 +7,7 @@
 
 #include "flowctl/actions.h"
 #include "flowctl/plan.h"
+#include "flowctl/sender_table.h"
 #include "velo/base/check.h"
 #include "velo/base/status.h"
 
@@ -47,10 +48,10 @@ static_assert(sizeof(StaticPeer) == 16, "four peers share a cache line");
 /// that quota + 1 reaches by itself (send one, retrieve it), so whatever holds for a peer that starts with
 /// quota + 1 holds here. One condition remains: a state that rests has retrieved_packets < threshold. Here
 /// 1 < threshold_for(quota + 1, n), because equation 2 gives quota >= n.
-class StaticCredits {
+class StaticCredits : public SenderTable<StaticPeer> {
   public:
     explicit StaticCredits(const Plan& plan)
-        : peers_(plan.peers),
+        : SenderTable(plan.peers),
           quota_(plan.quota),
           quota_max_(std::max(plan.quota_max(), plan.sender_slots_max)),
           excess_peers_(plan.excess_peers),
@@ -61,17 +62,6 @@ class StaticCredits {
             peers_[peer].threshold = plan.threshold_of(peer);
             reset_peer(peer);
         }
-    }
-
-    [[nodiscard]] uint32_t sendable(PeerIndex to, uint32_t packets) const noexcept {
-        return std::min(packets, at(to).credits);
-    }
-
-    void packets_sent(PeerIndex to, uint32_t packets) {
-        StaticPeer& peer = at(to);
-        VELO_CHECK(packets <= peer.credits, "%u packets went to peer %u with %u credits", packets, to,
-                   peer.credits);
-        peer.credits -= packets;
     }
 
     /// An explicit packet without credits would fill a slot of the credit region that no threshold paid
@@ -114,7 +104,6 @@ class StaticCredits {
         peer.retrieved_packets = index < excess_peers_ ? 1 : 0;
     }
 
-    [[nodiscard]] const StaticPeer& peer(PeerIndex index) const noexcept { return at(index); }
     [[nodiscard]] uint32_t quota(PeerIndex index) const noexcept { return at(index).quota; }
     [[nodiscard]] uint32_t threshold(PeerIndex index) const noexcept { return at(index).threshold; }
     [[nodiscard]] uint32_t granted(PeerIndex index) const noexcept {
@@ -135,16 +124,6 @@ class StaticCredits {
     }
 
   protected:
-    [[nodiscard]] const StaticPeer& at(PeerIndex index) const noexcept {
-        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
-        return peers_[index];
-    }
-    [[nodiscard]] StaticPeer& at(PeerIndex index) noexcept {
-        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
-        return peers_[index];
-    }
-
-    std::vector<StaticPeer> peers_;
     uint32_t quota_;
     uint32_t quota_max_;
     uint32_t excess_peers_;

@@ -156,7 +156,7 @@ class VeloPath {
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
     void take_credit_packet(DeviceAddr from, const Packet& packet);
     bool send_credits(DeviceAddr to, uint32_t credits);
-    bool send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes);
+    Status send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes);
     bool send_due(DeviceAddr to, PeerState& peer);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
@@ -268,33 +268,38 @@ bool VeloPath<D>::send_due(DeviceAddr to, PeerState& peer) {
         if (!send_credits(to, credits)) return false;
         peer.owed -= credits;
     }
+    // What a dead peer was to get is given up without being counted.
     if (peer.request_due) {
-        if (!send_control(to, CreditTag::kReturnRequest, 0, 0)) return false;
+        const Status status = send_control(to, CreditTag::kReturnRequest, 0, 0);
+        if (status == Status::kAgain) return false;
         peer.request_due = false;
-        ++counters_.requests_sent;
+        counters_.requests_sent += status == Status::kOk;
     }
     if (peer.response_due) {
-        if (!send_control(to, CreditTag::kReturnResponse, peer.response_credits, sizeof(uint32_t)))
-            return false;
+        const Status status =
+            send_control(to, CreditTag::kReturnResponse, peer.response_credits, sizeof(uint32_t));
+        if (status == Status::kAgain) return false;
         peer.response_due = false;
-        ++counters_.responses_sent;
-        counters_.credits_given_up += peer.response_credits;
+        counters_.responses_sent += status == Status::kOk;
+        counters_.credits_given_up += status == Status::kOk ? peer.response_credits : 0;
     }
     return true;
 }
 
 template <class D>
 bool VeloPath<D>::send_credits(DeviceAddr to, uint32_t credits) {
-    if (!send_control(to, CreditTag::kCredits, credits, sizeof(uint16_t))) return false;
+    const Status status = send_control(to, CreditTag::kCredits, credits, sizeof(uint16_t));
+    if (status == Status::kAgain) return false;
+    if (status != Status::kOk) return true;  // a dead peer needs no credits
     ++counters_.credit_packets_sent;
     counters_.credits_returned_explicit += credits;
     return true;
 }
 
-/// The packet has a slot: of the credit region, or one that flow control paid for with a credit. False:
+/// The packet has a slot: of the credit region, or one that flow control paid for with a credit. kAgain:
 /// later.
 template <class D>
-bool VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes) {
+Status VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes) {
     const auto fill = [tag, value, bytes](uint32_t, std::byte* payload) {
         // Little endian, as everything that velo runs on.
         std::memcpy(payload, &value, sizeof value);
@@ -303,8 +308,7 @@ bool VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uin
                             .tag = static_cast<uint8_t>(tag),
                             .length = static_cast<uint8_t>(bytes)};
     };
-    // A dead peer needs nothing.
-    return device_.send(to, 1, Admission::kCredited, fill) != Status::kAgain;
+    return device_.send(to, 1, Admission::kCredited, fill);
 }
 
 template <class D>
