@@ -45,6 +45,14 @@ struct DynamicPeer {
     /// Sender role: a compulsory request, or a response, waits for a credit.
     bool request_waits : 1 = false;
     bool response_waits : 1 = false;
+    /// Receiver role: it owns slots here, has been told so, and is in a list.
+    bool met : 1 = false;
+    /// Sender role: it has told us that we own slots there.
+    bool welcomed : 1 = false;
+    /// We have said farewell, and it has not yet.
+    bool leaving : 1 = false;
+    /// Sender role: packets went there since it was last looked at.
+    bool used = false;
 };
 static_assert(sizeof(DynamicPeer) == 36, "with three thresholds 42 bytes, a third of FC's 150 (equation 7)");
 
@@ -52,13 +60,16 @@ static_assert(sizeof(DynamicPeer) == 36, "with three thresholds 42 bytes, a thir
 struct DynamicCounters {
     uint64_t steals = 0;
     uint64_t list_moves = 0;
+    uint64_t peers_met = 0;
+    uint64_t peers_left = 0;  ///< farewells said first by this process
 };
 
 /// Owner: FlowControl. Thread: the engine's. Every event is O(credit_slots) at most, whatever the number of
-/// peers, and O(1) unless a compulsory response arrives; nothing allocates after construction.
+/// peers, and O(1) unless a compulsory response arrives; nothing but know() allocates after construction.
 ///
 /// Invariants:
-/// - available slots + the sum of all current credits = data region.
+/// - available slots + the sum of all current credits = data region. With contact slots, there are also the
+///   credit slots of those that are met: available + granted + met * credit_slots = data region.
 /// - For each peer, the thresholds are at least 1 and add up to current_credits + 1 + retrieved_packets.
 ///   So a peer without credits has retrieved_packets >= the head, for the other thresholds add up to at
 ///   least credit_slots >= 1: whatever took its last credit has found the threshold reached. At that time
@@ -72,18 +83,22 @@ template <DynamicReading kReading = DynamicReading{}>
 class DynamicCredits : public SenderTable<DynamicPeer> {
   public:
     explicit DynamicCredits(const Plan& plan)
-        : SenderTable(plan.peers),
-          thresholds_(size_t{plan.peers} * (plan.credit_slots + 1), 1),
-          available_slots_(plan.data_region_slots - plan.peers * plan.quota),
+        : SenderTable(plan.contact_slots != 0 ? 0 : plan.peers),
+          thresholds_(size_t{known()} * (plan.credit_slots + 1), 1),
+          available_slots_(plan.data_region_slots - known() * plan.quota),
+          unassigned_slots_(plan.contact_slots != 0 ? plan.data_region_slots : 0),
           credit_slots_(plan.credit_slots),
           static_slots_(plan.quota),
+          first_quota_(plan.first_quota),
           data_region_slots_(plan.data_region_slots),
           sender_slots_max_(plan.sender_slots_max),
           return_max_(plan.return_max),
           piggyback_(plan.piggyback),
+          by_contact_(plan.contact_slots != 0),
           stealing_(plan.stealing) {
-        for (PeerIndex index = 0; index < plan.peers; ++index) {
+        for (PeerIndex index = 0; index < known(); ++index) {
             DynamicPeer& peer = peers_[index];
+            peer.met = peer.welcomed = true;
             peer.credits = peer.current_credits = static_slots_;
             const uint32_t equal_share =
                 plan.data_region_slots / plan.peers + (index < plan.data_region_slots % plan.peers ? 1 : 0);
@@ -95,9 +110,16 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
 
     // Sender role.
 
+    void packets_sent(PeerIndex to, uint32_t packets) {
+        SenderTable::packets_sent(to, packets);
+        at(to).used = true;
+    }
+
     /// FC 6.5.4. Control packets that wait go first; between them, the request.
     [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Actions& actions) {
         DynamicPeer& peer = at(from);
+        if (!peer.met) [[unlikely]]
+            return peer.leaving ? Status::kOk : Status::kProtocol;
         if (credits == 0 || credits > data_region_slots_ - peer.credits) [[unlikely]]
             return Status::kProtocol;
         peer.credits += credits;
@@ -111,7 +133,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     /// The peer wants what we hold beyond our static slots.
     [[nodiscard]] Status return_requested(PeerIndex by, Actions& actions) {
         DynamicPeer& peer = at(by);
-        if (peer.response_waits) return Status::kProtocol;
+        if (peer.leaving) return Status::kOk;  // what it wants back is on its way
+        if (!peer.met || peer.response_waits) return Status::kProtocol;
         if (peer.credits != 0) {
             send_response(by, actions);
         } else {
@@ -130,6 +153,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.current_credits -= packets;
         peer.retrieved_packets += packets;
         available_slots_ += packets;
+        if (peer.leaving) [[unlikely]]
+            return Status::kOk;
         if (end.ended) note_message(peer);
         if (reached(from)) return_credits(from, actions);
         return Status::kOk;
@@ -138,6 +163,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     /// Compulsory response (FC 6.5.4). Its packet has been reported like any other.
     [[nodiscard]] Status credits_given_up(PeerIndex from, uint32_t credits, Actions& actions) {
         DynamicPeer& peer = at(from);
+        if (peer.leaving) return Status::kOk;  // all that it has comes back
         if (!peer.blocked || credits > peer.current_credits ||
             credits > peer.current_credits + peer.retrieved_packets - credit_slots_) {
             return Status::kProtocol;
@@ -153,8 +179,36 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     /// FC 6.6. While a sender is blocked nothing is piggybacked to it.
     [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions& actions);
 
+    // First contact and farewell (contact_slots; dynamic_contact.h).
+
+    /// There is an entry for the peer from here on. The only event that allocates.
+    void know(PeerIndex index);
+    /// What goes to the peer fills contact slots there, without credits.
+    [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
+        return by_contact_ && !(at(to).met && at(to).welcomed);
+    }
+    /// We are about to send to a peer without credits; its answers are to find slots here.
+    void contact_sent(PeerIndex to, Actions& actions);
+    /// A packet that filled a contact slot has been retrieved; `ended`: the last one of a message.
+    [[nodiscard]] Status contact_retrieved(PeerIndex from, bool ended, Actions& actions);
+    /// We own static slots there.
+    [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions);
+    /// The peer neither uses slots here nor lends us any, from here on.
+    [[nodiscard]] Status farewell_arrived(PeerIndex from, Actions& actions);
+    /// Takes the slots back from a peer that is met. Flow control does this by itself with peers that have
+    /// been idle for long, where others need slots.
+    void part(PeerIndex from, Actions& actions);
+    /// Peers that own slots.
+    [[nodiscard]] uint32_t met() const noexcept { return by_contact_ ? met_ : known(); }
+    [[nodiscard]] uint32_t unassigned_slots() const noexcept { return unassigned_slots_; }
+    /// Slots that peers own as credit slots; those of a peer that is leaving included.
+    [[nodiscard]] uint32_t lent_credit_slots() const noexcept {
+        return by_contact_ ? (met_ + leaving_) * credit_slots_ : 0;
+    }
+
     /// The peer's process has ended and none of its packets is left in the mailbox. Its index stays unused.
     void reset_peer(PeerIndex index) {
+        if (by_contact_) return forget(index);
         DynamicPeer& peer = at(index);
         available_slots_ += peer.current_credits;
         for (uint32_t place = 0; place <= credit_slots_; ++place) thresholds_[slot_of(index, place)] = 1;
@@ -177,6 +231,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
 
     [[nodiscard]] bool check_invariants(PeerIndex index) const noexcept {
         const DynamicPeer& peer = at(index);
+        if (!peer.met) return peer.credits == 0;
         uint32_t sum = 0;
         for (uint32_t place = 0; place <= credit_slots_; ++place) {
             if (threshold(index, place) == 0) return false;
@@ -199,6 +254,9 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     static constexpr uint32_t kSilentMessagesMin = 16;
     /// The usual gap is a mean over about so many messages.
     static constexpr uint32_t kGapWeight = 16;
+    /// A peer has been idle for long after so many of these gaps, and at least so many messages of others.
+    static constexpr uint32_t kIdleGaps = 8;
+    static constexpr uint32_t kIdleMessagesMin = 64;
 
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {
@@ -237,7 +295,12 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
 
     void move(PeerIndex index, Activity level) {
         counters_.list_moves += lists_.level_of(at(index)) != level;
+        count_null(at(index), -1);
         lists_.move_front(peers_, index, level);
+        count_null(at(index), 1);
+    }
+    void count_null(const DynamicPeer& peer, int change) {
+        if (lists_.level_of(peer) == Activity::kNull) null_ += static_cast<uint32_t>(change);
     }
 
     void return_credits(PeerIndex index, Actions& actions);
@@ -249,6 +312,13 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     bool silent(const DynamicPeer& peer) const;
     void note_message(DynamicPeer& peer);
     void trim(PeerIndex index, uint32_t credits);
+    bool meet(PeerIndex index, Actions& actions);
+    void make_room(Actions& actions);
+    void after_theft(PeerIndex index, Actions& actions);
+    void forget(PeerIndex index);
+    bool idle_for_long(DynamicPeer& peer) const;
+    [[nodiscard]] uint32_t fair_share(uint32_t active) const;
+    bool take_unassigned(DynamicPeer& peer);
 
     void send_request(PeerIndex to, Actions& actions) {
         DynamicPeer& peer = at(to);
@@ -269,16 +339,23 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     std::vector<uint16_t> thresholds_;
     ActivityLists<DynamicPeer> lists_;
     uint32_t available_slots_;
+    /// Of no peer's intended quota (contact_slots).
+    uint32_t unassigned_slots_;
+    uint32_t met_ = 0;
+    uint32_t leaving_ = 0;
+    uint32_t null_ = 0;  ///< in that list
     uint32_t messages_ = 0;
     /// kGapWeight times the mean gap.
     uint32_t gap_sum_ = 0;
     DynamicCounters counters_;
     uint32_t credit_slots_;
     uint32_t static_slots_;
+    uint32_t first_quota_;
     uint32_t data_region_slots_;
     uint32_t sender_slots_max_;
     uint32_t return_max_;
     bool piggyback_;
+    bool by_contact_;
     Stealing stealing_;
 };
 
@@ -348,7 +425,7 @@ uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Ac
     using Reading = DynamicReading;
     if (!piggyback_) return 0;
     DynamicPeer& peer = at(to);
-    if (peer.blocked) return 0;
+    if (peer.blocked || !peer.met) return 0;
     max = std::min(max, return_max_);
     if (peer.retrieved_packets + peer.piggybacked_credits < threshold(to)) {
         const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
@@ -414,9 +491,10 @@ void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
 /// FC 6.4 and 6.5.2, figure 13.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
+    DynamicPeer& peer = at(index);
+    if (unassigned_slots_ != 0 && take_unassigned(peer)) return;
     const PeerIndex victim_index = lists_.last(Activity::kLow);
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
-    DynamicPeer& peer = at(index);
     DynamicPeer& victim = at(victim_index);
     const bool idle = stealing_ == Stealing::kSilent && silent(victim);
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
@@ -436,15 +514,22 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     counters_.steals += stolen != 0;
     peer.intended_quota += stolen;
     victim.intended_quota -= stolen;
+    after_theft(victim_index, actions);
+}
+
+/// Who has nothing but its static slots left is asked for the credits that it holds beyond them.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::after_theft(PeerIndex index, Actions& actions) {
+    DynamicPeer& victim = at(index);
     if (victim.intended_quota > static_slots_) {
-        move(victim_index, Activity::kMedium);
+        move(index, Activity::kMedium);
         return;
     }
-    move(victim_index, Activity::kNull);
+    move(index, Activity::kNull);
     if (victim.blocked || victim.current_credits <= victim.intended_quota) return;
     victim.blocked = true;
     if (victim.credits != 0) {
-        send_request(victim_index, actions);
+        send_request(index, actions);
     } else {
         victim.request_waits = true;
     }
@@ -482,6 +567,7 @@ template <DynamicReading kReading>
 template <typename Visit>
 void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
     visit(available_slots_);
+    if (by_contact_) visit(unassigned_slots_);
     if (stealing_ == Stealing::kSilent) visit(gap_sum_);
     for (PeerIndex index = 0; index < peers_.size(); ++index) {
         const DynamicPeer& peer = peers_[index];
@@ -492,6 +578,7 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.piggybacked_credits);
         visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
               peer.response_waits);
+        if (by_contact_) visit(peer.met * 8u + peer.welcomed * 4u + peer.leaving * 2u + peer.used);
         for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
         if (stealing_ == Stealing::kSilent) visit(messages_ - peer.last_message);
     }
@@ -505,3 +592,5 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
 }
 
 }  // namespace velo::flowctl
+
+#include "flowctl/dynamic_contact.h"

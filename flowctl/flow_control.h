@@ -26,6 +26,20 @@ enum class ControlKind : uint8_t {
     kReturnResponse,
 };
 
+/// Bytes that FlowControl keeps for a peer that it knows: all that are planned for, or with contact slots, those
+/// that were talked to.
+[[nodiscard]] constexpr uint32_t state_bytes_per_peer(const Plan& plan) noexcept {
+    switch (plan.mode) {
+        case Mode::kNone:
+        case Mode::kHardware: return 0;
+        case Mode::kStatic:
+        case Mode::kGrowing: return sizeof(StaticPeer);
+        case Mode::kDynamic:
+            return static_cast<uint32_t>(sizeof(DynamicPeer) + (plan.credit_slots + 1) * sizeof(uint16_t));
+    }
+    return 0;
+}
+
 /// Owner: one engine. Thread: the engine's.
 ///
 /// What every driver must keep, for the proofs to hold (tests/exhaustive shows what breaks otherwise):
@@ -42,7 +56,7 @@ class BasicFlowControl {
   public:
     using Dynamic = DynamicCredits<kReading>;
 
-    explicit BasicFlowControl(const Plan& plan) : mode_(plan.mode), peers_(plan.peers) {
+    explicit BasicFlowControl(const Plan& plan) : mode_(plan.mode) {
         switch (plan.mode) {
             case Mode::kNone:
             case Mode::kHardware: return;
@@ -54,9 +68,18 @@ class BasicFlowControl {
     }
 
     [[nodiscard]] Mode mode() const noexcept { return mode_; }
-    [[nodiscard]] uint32_t peers() const noexcept { return peers_; }
+    /// Peers that can be asked about: those planned for, or those that know() has been told of.
+    [[nodiscard]] uint32_t known() const noexcept {
+        return on(0u, [](const auto& credits) { return credits.known(); });
+    }
     /// nullptr under another mode.
     [[nodiscard]] const Dynamic* dynamic() const noexcept { return std::get_if<Dynamic>(&credits_); }
+
+    /// Peers that own slots of our mailbox.
+    [[nodiscard]] uint32_t slot_owners() const noexcept {
+        const auto* dynamic = std::get_if<Dynamic>(&credits_);
+        return dynamic != nullptr ? dynamic->met() : known();
+    }
 
     // Sender role.
 
@@ -104,6 +127,40 @@ class BasicFlowControl {
         if (dynamic == nullptr) return Status::kProtocol;
         return kind == ControlKind::kReturnRequest ? dynamic->return_requested(from, actions)
                                                    : dynamic->credits_given_up(from, credits, actions);
+    }
+
+    // First contact and farewell, under `dynamic` with contact slots; under other plans nothing happens, and
+    // what a peer sends of this is kProtocol. The device bounds the packets that fill contact slots.
+
+    /// To be called before any other event of a peer; the only one that allocates.
+    void know(PeerIndex peer) {
+        if (auto* dynamic = std::get_if<Dynamic>(&credits_)) dynamic->know(peer);
+    }
+    /// What goes to the peer now fills contact slots there, without credits.
+    [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
+        const auto* dynamic = std::get_if<Dynamic>(&credits_);
+        return dynamic != nullptr && dynamic->by_contact(to);
+    }
+    /// A message begins to go to the peer by contact slots.
+    void contact_sent(PeerIndex to, Actions& actions) {
+        if (auto* dynamic = std::get_if<Dynamic>(&credits_)) dynamic->contact_sent(to, actions);
+    }
+    /// A data packet that filled a contact slot has been retrieved; `ended`: the last one of a message.
+    [[nodiscard]] Status contact_retrieved(PeerIndex from, bool ended, Actions& actions) {
+        auto* dynamic = std::get_if<Dynamic>(&credits_);
+        return dynamic == nullptr ? Status::kProtocol : dynamic->contact_retrieved(from, ended, actions);
+    }
+    [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions) {
+        auto* dynamic = std::get_if<Dynamic>(&credits_);
+        return dynamic == nullptr ? Status::kProtocol : dynamic->welcome_arrived(from, actions);
+    }
+    [[nodiscard]] Status farewell_arrived(PeerIndex from, Actions& actions) {
+        auto* dynamic = std::get_if<Dynamic>(&credits_);
+        return dynamic == nullptr ? Status::kProtocol : dynamic->farewell_arrived(from, actions);
+    }
+    /// Takes the slots back from a peer that has some. Flow control does so by itself where others need them.
+    void part(PeerIndex from, Actions& actions) {
+        if (auto* dynamic = std::get_if<Dynamic>(&credits_)) dynamic->part(from, actions);
     }
 
     /// The peer's process has ended and none of its packets is left in the mailbox: its slots are free, we
@@ -175,7 +232,6 @@ class BasicFlowControl {
     }
 
     Mode mode_;
-    uint32_t peers_;
     Credits credits_;
 };
 

@@ -60,6 +60,16 @@ std::optional<PlanError> refuse_credited(const Config& config) {
                       text(kSlotsMax) + "; lower credit_slots");
     }
     if (requested >= smallest) return std::nullopt;
+    if (config.mode == Mode::kDynamic && config.contact_slots != 0) {
+        // Not all peers need to own slots at a time.
+        const uint64_t least = uint64_t{2} * config.credit_slots + config.contact_slots;
+        if (requested >= least) return std::nullopt;
+        return refuse("a mailbox of " + text(requested) + " slots is too small for " +
+                          text(config.contact_slots) + " contact_slots and the " +
+                          text(uint64_t{2} * config.credit_slots) +
+                          " slots of one peer; set mailbox_slots to at least " + text(least),
+                      least);
+    }
     const std::string least_per_peer = text(uint64_t{2} * config.credit_slots);
     return refuse("a mailbox of " + text(requested) + " slots is too small for " + text(config.peers) +
                       " peers with " + text(config.credit_slots) +
@@ -137,6 +147,14 @@ PlanResult plan_changing(const Config& config) {
         // Static slots (FC 6.3): as many as the credit region has.
         plan.quota = config.credit_slots;
         plan.stealing = config.stealing;
+        if (config.contact_slots != 0) {
+            plan.contact_slots = config.contact_slots;
+            plan.data_region_slots = mailbox - plan.contact_slots;
+            plan.credit_region_slots = 0;
+            // Rounded up: who comes last gets what is left.
+            const uint32_t share = (plan.data_region_slots + config.peers - 1) / config.peers;
+            plan.first_quota = std::max(plan.quota, share - std::min(share, config.credit_slots));
+        }
     } else {
         plan.quota = std::clamp(config.growing_start, 1u, equal_share);
         plan.growth = config.growth;
@@ -153,6 +171,14 @@ PlanResult plan_changing(const Config& config) {
 }
 
 }  // namespace
+
+uint32_t contact_slots_for(const Config& config, uint32_t most) {
+    if (config.mode != Mode::kDynamic || config.stealing == Stealing::kPaper || most == 0) return 0;
+    const uint64_t mailbox = requested_mailbox(config);
+    const uint64_t contact = std::clamp<uint64_t>(mailbox / 64, 1, most);
+    const uint64_t all = smallest_mailbox(config);
+    return mailbox >= all && mailbox - std::min(mailbox, contact) < all ? 0 : static_cast<uint32_t>(contact);
+}
 
 PlanResult plan(const Config& config) {
     if (auto error = refuse_common(config)) return *std::move(error);

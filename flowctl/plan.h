@@ -80,6 +80,9 @@ struct Config {
     uint32_t sender_slots_max = 0;
     /// kDynamic.
     Stealing stealing = Stealing::kSilent;
+    /// kDynamic: slots of the mailbox that are kept for packets of peers that own none, each of which owns
+    /// some from the first contact on. 0: every peer owns its static slots from the start (FC 6.3).
+    uint32_t contact_slots = 0;
     /// kGrowing: how a share grows, what it starts with, and by how many slots it grows linearly.
     Growth growth = Growth::kLinear;
     uint32_t growing_start = 4;
@@ -89,7 +92,8 @@ struct Config {
 /// The division that follows from a Config. Invariant under the modes with credits:
 /// mailbox_slots = data_region_slots + credit_region_slots, and under `static`
 /// data_region_slots = peers * quota + excess_peers. Under `growing` and `dynamic` the peers start with
-/// `quota` each, and the rest is handed out as they go.
+/// `quota` each, and the rest is handed out as they go. With contact slots, mailbox_slots =
+/// data_region_slots + contact_slots: a peer's credit slots are taken out of the data region when it is met.
 struct Plan {
     Mode mode = Mode::kNone;
     uint32_t peers = 0;
@@ -98,8 +102,14 @@ struct Plan {
     uint32_t data_region_slots = 0;
     uint32_t credit_region_slots = 0;
     uint32_t credit_slots = 0;
-    /// Credits a sender starts with at every receiver; 0 under a mode without credits.
+    /// Slots for packets that have no credit because their sender owns no slot yet; 0: there are no such
+    /// senders. At most so many of these packets are under way to the mailbox or in it.
+    uint32_t contact_slots = 0;
+    /// Credits a sender starts with at every receiver, or is given at its first contact; 0 under a mode
+    /// without credits.
     uint32_t quota = 0;
+    /// Intended quota of a peer that is met (kDynamic with contact slots), where so much is left.
+    uint32_t first_quota = 0;
     /// The peers 0 .. excess_peers - 1 own quota + 1 slots here (Rounding::kSubset).
     uint32_t excess_peers = 0;
     /// Threshold of a peer that owns `quota` slots.
@@ -136,6 +146,11 @@ struct PlanError {
 };
 
 using PlanResult = std::variant<Plan, PlanError>;
+
+/// Contact slots for a mailbox of this config: at most `most` and a 64th of it, at least 1. 0 where the
+/// mailbox would be too small for all peers because of them, under the paper's stealing, which expects every
+/// peer to own slots from the start, and under other modes.
+[[nodiscard, gnu::cold]] uint32_t contact_slots_for(const Config& config, uint32_t most);
 
 /// Set-up only: may allocate. A pure function of the config.
 [[nodiscard, gnu::cold]] PlanResult plan(const Config& config);

@@ -27,6 +27,8 @@ class SenderTable {
     }
 
     [[nodiscard]] const Peer& peer(PeerIndex index) const noexcept { return at(index); }
+    /// Peers that there is an entry for.
+    [[nodiscard]] uint32_t known() const noexcept { return static_cast<uint32_t>(peers_.size()); }
 
   protected:
     explicit SenderTable(uint32_t peers) : peers_(peers) {}

@@ -4,8 +4,10 @@
 
 #include "info/probes.h"
 #include "sim_device/shim/layout.h"
+#include "sim_device/shim/shim_device.h"
 #include "velo/base/shared_segment.h"
 #include "velo/base/text.h"
+#include "velo/engine.h"
 #include "velo/shm/on_node.h"
 
 namespace velo::info {
@@ -183,13 +185,18 @@ std::string memory_text(const Job& job) {
         mailbox = uint64_t{options.plan.mailbox_slots} * kPacketBytes;
         device = base::round_up(shim::Layout(options.plan.mailbox_slots, options.device.ports).bytes, 4096);
         append(text, "  device   fixed part                      %12llu\n", number(device - mailbox));
-        append(text, "           each peer, idle or not          %12llu  (%u of %u mailbox slots, %s)\n",
-               number(mailbox / std::max(options.plan.peers, 1u)),
-               options.plan.mailbox_slots / std::max(options.plan.peers, 1u), options.plan.mailbox_slots,
-               options.plan.mode == flowctl::Mode::kNone ? "without flow control" : "static flow control");
-        if (options.plan.mode != flowctl::Mode::kNone) {
-            append(text, "           credits of a peer               %12u  (returned by %u)\n",
-                   options.plan.quota, options.plan.threshold);
+        const flowctl::Plan& plan = options.plan;
+        const uint32_t share = plan.mailbox_slots / std::max(plan.peers, 1u);
+        const bool at_contact = plan.contact_slots != 0;
+        append(text, "           mailbox                         %12llu  (%u slots, flow control %s)\n",
+               number(mailbox), plan.mailbox_slots, std::string(flowctl::to_string(plan.mode)).c_str());
+        append(text, "           each peer, idle                 %12u  (owns %u slots)\n",
+               VeloPath<shim::ShimDevice>::idle_peer_bytes(plan), at_contact ? 0 : share);
+        append(text, "           each peer that was talked to    %12u  (owns %s%u slots)\n",
+               Engine<shim::ShimDevice>::device_peer_bytes(plan), at_contact ? "at least " : "",
+               at_contact ? plan.quota + plan.credit_slots : share);
+        if (plan.quota != 0) {
+            append(text, "           credits of a peer, at first     %12u\n", plan.quota);
         }
     }
     append(text, "  sum      nobody has been sent to         %12llu\n", number(fixed + device));

@@ -157,8 +157,9 @@ void Process::received(uint8_t tag, uint32_t from) {
 bool Process::drive_waiting() {
     if (!used_ || used_->waiting.empty() || simulation_->cluster().held(device_->at_node())) return false;
     Used& u = *used_;
-    const uint64_t credits = u.path->counters().credits_received;
-    if (simulation_->has_credits() && credits == u.swept_credits) return false;
+    const uint64_t news =
+        u.path->counters().credits_received + u.path->counters().welcomes_received + device_->contact_wakes();
+    if (simulation_->has_credits() && news == u.swept_news) return false;
     for (size_t tried = 0; tried < u.waiting.size(); ++tried) {
         if (u.turn >= u.waiting.size()) u.turn = 0;
         const DeviceAddr to = u.waiting[u.turn];
@@ -182,7 +183,7 @@ bool Process::drive_waiting() {
         }
         return true;
     }
-    u.swept_credits = credits;
+    u.swept_news = news;
     return false;
 }
 

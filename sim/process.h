@@ -69,7 +69,7 @@ class Process {
         std::vector<Peer> peers;
         std::vector<DeviceAddr> waiting;  ///< peers whose queue is not empty
         size_t turn = 0;
-        uint64_t swept_credits =
+        uint64_t swept_news =
             UINT64_MAX;  ///< credits received when all of `waiting` was last tried in vain
         std::vector<std::unique_ptr<Message>> messages;
         std::vector<Message*> free;

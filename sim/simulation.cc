@@ -52,6 +52,7 @@ Simulation::Simulation(const SimulationConfig& config)
             cluster_->open(node, {.node = static_cast<uint16_t>(node),
                                   .vpid = static_cast<uint8_t>(rank % config_.processes_per_node),
                                   .mailbox_slots = unbounded ? kUnboundedSlots : plan_.mailbox_slots,
+                                  .contact_slots = plan_.contact_slots,
                                   .faults = {}});
         processes_.emplace_back(*this, device);
     }
@@ -78,6 +79,7 @@ void Simulation::make_plan() {
     const uint32_t processes = workload_->config().processes;
     const uint32_t on_node = config_.shared_memory ? std::min(config_.processes_per_node, processes) - 1 : 0;
     if (config_.flow.peers == 0) config_.flow.peers = std::max(1u, processes - 1 - on_node);
+    config_.flow.contact_slots = flowctl::contact_slots_for(config_.flow, config_.contact_slots_max);
     auto result = flowctl::plan(config_.flow);
     if (const auto* error = std::get_if<flowctl::PlanError>(&result)) throw SetupError(error->message);
     plan_ = std::get<flowctl::Plan>(result);

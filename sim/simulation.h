@@ -33,6 +33,7 @@ struct SimulationConfig {
     cluster::ClusterConfig cluster;
     WorkloadConfig workload;
     flowctl::Config flow;  ///< flow.peers 0: as many as a process can have
+    uint32_t contact_slots_max = 64;
     HostConfig host;
     uint32_t processes_per_node = 16;
     uint32_t hops = 1;          ///< multi_pingpong: between its two nodes

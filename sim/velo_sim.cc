@@ -65,6 +65,9 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     app.add_option("--mailbox-slots", f.mailbox_slots, "Slots of a whole mailbox; 0: peers x slots")
         ->group(group);
     app.add_option("--credit-slots", f.credit_slots, "Credit slots for each peer")->group(group);
+    app.add_option("--contact-slots", a.config.contact_slots_max,
+                   "dynamic: at most so many slots are kept for first packets; 0: all own slots from the start")
+        ->group(group);
     app.add_option("--stealing", a.stealing, "dynamic: slots are taken from the silent, or as the paper says")
         ->group(group)
         ->check(CLI::IsMember({"silent", "paper"}));

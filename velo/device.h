@@ -35,6 +35,10 @@ enum class Admission : uint8_t {
     kCredited,
     /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
+    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at most
+    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The packet's
+    /// status says so (PacketStatus::contact).
+    kContact,
 };
 
 /// Rights of a registration; the values are bits.
@@ -108,6 +112,7 @@ struct DeviceConfig {
     uint64_t host_name = 0;  ///< opaque; handed to whoever we connect to
     uint64_t job_token = 0;  ///< peers with another token are refused, unless both are 0
     uint32_t mailbox_slots = 0;
+    uint32_t contact_slots = 0;  ///< of the mailbox, for Admission::kContact
     uint32_t ports = 1;
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
 };

@@ -52,6 +52,12 @@ class Engine {
     /// Throws base::SetupError.
     [[gnu::cold]] explicit Engine(const EngineOptions& options);
 
+    /// Bytes of state of a process reached through the device, once it was talked to.
+    [[nodiscard]] static uint32_t device_peer_bytes(const flowctl::Plan& plan) {
+        return VeloPath<D>::peer_bytes(plan) + D::kPeerBytes +
+               static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
+    }
+
     [[nodiscard]] EngineAddress address() const;
     [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
                                  velo_peer*& peer, std::string& error);
@@ -444,6 +450,7 @@ EngineAddress Engine<D>::address() const {
     address.piggyback = options_.plan.piggyback;
     address.credit_slots = static_cast<uint16_t>(options_.plan.credit_slots);
     address.quota = options_.plan.quota;
+    address.contact_slots = options_.plan.contact_slots;
     address.probe_address = reinterpret_cast<uint64_t>(&probe_);
     address.probe = probe_;
     address.message_bytes_max = options_.params.device_message_bytes_max;

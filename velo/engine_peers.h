@@ -59,6 +59,9 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
     if (address.credit_slots != here.credit_slots) {
         return differs("credit_slots", here.credit_slots, address.credit_slots);
     }
+    if (address.contact_slots != here.contact_slots) {
+        return differs("contact_slots", here.contact_slots, address.contact_slots);
+    }
     if (address.quota != here.quota) {
         const bool growing = options_.plan.mode == flowctl::Mode::kGrowing;
         return differs(growing ? "growing_start" : "slots", here.quota, address.quota);
@@ -91,6 +94,7 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
         error = "the mailbox was planned for " + std::to_string(options_.plan.peers) + " senders";
         return Status::kNoResource;
     }
+    if (!on_node) velo_->know(index);
     velo_peer& found = peer_of(path, index);
     found.rank = address.rank;
     if (!found.connected) {
@@ -281,6 +285,15 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.responses_tx = velo.responses_sent;
     out.responses_rx = velo.responses_received;
     out.credits_given_up = velo.credits_given_up;
+    out.contacts_tx = velo.contacts_sent;
+    out.contacts_rx = velo.contacts_received;
+    out.welcomes_tx = velo.welcomes_sent;
+    out.welcomes_rx = velo.welcomes_received;
+    out.farewells_tx = velo.farewells_sent;
+    out.farewells_rx = velo.farewells_received;
+    out.idle_peer_bytes = VeloPath<D>::idle_peer_bytes(options_.plan);
+    out.peer_bytes = device_peer_bytes(options_.plan);
+    out.slot_owners = velo_->flow().slot_owners();
     if (const auto* dynamic = velo_->flow().dynamic(); dynamic != nullptr) {
         out.steals = dynamic->counters().steals;
         out.list_moves = dynamic->counters().list_moves;

@@ -84,18 +84,19 @@ void Engine<D>::sample_credits(uint64_t now) {
     check_trace();
 }
 
-/// Over all planned peers; those that have not been met hold their share like the others.
+/// Over all peers that are known.
 template <class D>
 typename Engine<D>::CreditSums Engine<D>::sum_credits() const {
     const flowctl::FlowControl& flow = velo_->flow();
     CreditSums sums;
-    for (uint32_t peer = 0; peer < flow.peers(); ++peer) {
+    for (uint32_t peer = 0; peer < flow.known(); ++peer) {
         sums.held += flow.credits(peer);
         sums.granted += flow.granted(peer);
     }
     if (options_.plan.quota == 0) return sums;  // no credits
-    sums.available =
-        options_.plan.data_region_slots - std::min(options_.plan.data_region_slots, sums.granted);
+    const uint32_t lent = flow.dynamic() != nullptr ? flow.dynamic()->lent_credit_slots() : 0;
+    sums.available = options_.plan.data_region_slots -
+                     std::min(options_.plan.data_region_slots, sums.granted + lent);
     return sums;
 }
 

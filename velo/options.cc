@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "velo/base/shared_segment.h"
+#include "velo/packet.h"
 
 namespace velo {
 namespace {
@@ -51,12 +52,33 @@ void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
                      " senders; set only one of them");
 }
 
+/// What the user allows in bytes. Dynamic flow control does not need all senders to own slots at a time, so
+/// that its mailboxes do not grow with the job without bound.
+void bound_mailbox(flowctl::Config& config, const velo_params_t& params) {
+    constexpr int64_t kDynamicBytes = 4 << 20;
+    int64_t bytes = params.mailbox_bytes;
+    if (bytes == 0 && config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0)
+        bytes = kDynamicBytes;
+    if (bytes == 0) return;
+    const uint64_t slots = static_cast<uint64_t>(bytes) / kPacketBytes;
+    const uint64_t wanted = config.mailbox_slots != 0 ? config.mailbox_slots
+                                                      : uint64_t{config.peers} * config.slots_per_peer;
+    if (wanted <= slots) return;
+    if (params.mailbox_slots != 0 && params.mailbox_bytes != 0) {
+        throw SetupError("btl_velo_mailbox_slots=" + std::to_string(params.mailbox_slots) + " takes " +
+                         std::to_string(wanted * kPacketBytes) + " bytes and btl_velo_mailbox_bytes=" +
+                         std::to_string(params.mailbox_bytes) + " allows fewer; set only one of them");
+    }
+    if (params.mailbox_slots == 0) config.mailbox_slots = static_cast<uint32_t>(slots);
+}
+
 /// Flow control's own names of what it was given, as the user spells them.
 std::string in_users_words(std::string text) {
     const std::pair<std::string_view, std::string_view> words[] = {
         {"slots_per_peer", "btl_velo_slots"},
         {"mailbox_slots", "btl_velo_mailbox_slots"},
         {"credit_slots", "btl_velo_credit_slots"},
+        {"contact_slots", "btl_velo_contact_slots"},
         {"sender_slots_max", "btl_velo_sender_slots"}};
     for (const auto& [from, to] : words) {
         for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
@@ -94,6 +116,8 @@ flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
     if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {
         config.mailbox_slots = std::max(senders * config.slots_per_peer, kUncreditedSlots);
     }
+    bound_mailbox(config, params);
+    config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));
     const flowctl::PlanResult result = flowctl::plan(config);
     if (const auto* error = std::get_if<flowctl::PlanError>(&result))
         throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " +
@@ -213,6 +237,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     const uint32_t smallest_node = remainder == 0 ? ranks_per_node : remainder;
     options.plan = make_plan(params, identity.job_size - smallest_node);
     options.device.mailbox_slots = options.plan.mailbox_slots;
+    options.device.contact_slots = options.plan.contact_slots;
     return options;
 }
 

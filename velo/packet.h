@@ -30,6 +30,8 @@ enum class CreditTag : uint8_t {
     kCredits = 0,         ///< returned credits, 16 bits
     kReturnRequest = 1,   ///< compulsory request (FC 6.1), empty
     kReturnResponse = 2,  ///< its response: credits given up, 32 bits
+    kWelcome = 3,         ///< the receiver owns its static slots at the sender, empty
+    kFarewell = 4,        ///< it owns none there any more, and gets its own back, empty
 };
 
 /// The status word, unpacked.
@@ -42,14 +44,20 @@ struct PacketStatus {
     bool waited = false;  ///< of a message's last packet: it had to wait for credits
     bool end_of_message = false;
     bool error = false;
+    bool contact = false;  ///< fills a contact slot (Admission::kContact)
     uint8_t tag = 0;
     uint8_t length = 0;  ///< bytes of payload, 0 to 56
+
+    static constexpr uint32_t kContactBit = 38;
 
     [[nodiscard]] constexpr uint64_t pack() const {
         return uint64_t{node} | uint64_t{vpid} << 16 | uint64_t{lap} << 24 |
                static_cast<uint64_t>(message_class) << 32 | uint64_t{piggyback} << 34 |
                uint64_t{waited} << 35 | uint64_t{end_of_message} << 36 | uint64_t{error} << 37 |
-               uint64_t{tag} << 40 | uint64_t{length} << 48;
+               uint64_t{contact} << kContactBit | uint64_t{tag} << 40 | uint64_t{length} << 48;
+    }
+    [[nodiscard]] static constexpr bool fills_contact_slot(uint64_t word) {
+        return (word >> kContactBit & 1) != 0;
     }
     /// The same status word with another lap.
     [[nodiscard]] static constexpr uint64_t with_lap(uint64_t word, uint8_t lap) {
@@ -65,6 +73,7 @@ struct PacketStatus {
                 .waited = (word >> 35 & 1) != 0,
                 .end_of_message = (word >> 36 & 1) != 0,
                 .error = (word >> 37 & 1) != 0,
+                .contact = fills_contact_slot(word),
                 .tag = static_cast<uint8_t>(word >> 40),
                 .length = static_cast<uint8_t>(word >> 48 & 0x7f)};
     }

@@ -56,6 +56,12 @@ struct VeloPathCounters {
     uint64_t responses_sent = 0;
     uint64_t responses_received = 0;
     uint64_t credits_given_up = 0;
+    uint64_t contacts_sent = 0;  ///< packets of messages that went without credits
+    uint64_t contacts_received = 0;
+    uint64_t welcomes_sent = 0;
+    uint64_t welcomes_received = 0;
+    uint64_t farewells_sent = 0;
+    uint64_t farewells_received = 0;
 };
 
 template <class D>
@@ -64,6 +70,14 @@ class VeloPath {
     /// `message_bytes_max`: longest message, in either direction.
     VeloPath(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max)
         : device_(device), plan_(plan), flow_(plan), message_bytes_max_(message_bytes_max) {}
+
+    /// Bytes of state of a peer, before it is talked to and afterwards, without what a device keeps.
+    [[nodiscard]] static uint32_t idle_peer_bytes(const flowctl::Plan& plan) {
+        return plan.contact_slots != 0 ? 0 : flowctl::state_bytes_per_peer(plan);
+    }
+    [[nodiscard]] static uint32_t peer_bytes(const flowctl::Plan& plan) {
+        return flowctl::state_bytes_per_peer(plan) + static_cast<uint32_t>(sizeof(PeerState));
+    }
 
     [[nodiscard]] bool credited() const {
         return plan_.mode != flowctl::Mode::kNone && plan_.mode != flowctl::Mode::kHardware;
@@ -80,7 +94,14 @@ class VeloPath {
     [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
         if (!credited()) return packets <= guarded_packets_max(to);
-        return credits_for(to, packets) == packets;
+        know(to);
+        return credits_for(to, packets) == packets || (packets == 1 && flow_.by_contact(to));
+    }
+
+    /// There is state for the peer from here on, so that it can be looked at.
+    void know(DeviceAddr peer) {
+        if (peer >= peers_.size()) [[unlikely]]
+            grow(peer);
     }
 
     /// Takes up to `budget` packets, where those from the middle of a message count as one.
@@ -124,9 +145,9 @@ class VeloPath {
         uint32_t response_credits = 0;
         bool request_due = false;
         bool response_due = false;
+        bool farewell_due = false;
+        bool welcome_due = false;
         bool owing = false;  ///< any of them
-
-        [[nodiscard]] bool anything_due() const { return owed != 0 || request_due || response_due; }
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
@@ -134,9 +155,12 @@ class VeloPath {
     static constexpr uint32_t kGuardedPacketsAtOnce = 8;
 
     PeerState& state(DeviceAddr peer) {
-        if (peer >= peers_.size()) [[unlikely]]
-            peers_.resize(peer + 1);
+        know(peer);
         return peers_[peer];
+    }
+    [[gnu::cold]] void grow(DeviceAddr peer) {
+        peers_.resize(peer + 1);
+        flow_.know(peer);
     }
     /// Packets that go all or none where only the mailbox's fill admits them.
     [[nodiscard]] uint32_t guarded_packets_max(DeviceAddr to) {
@@ -156,13 +180,17 @@ class VeloPath {
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
     void take_credit_packet(DeviceAddr from, const Packet& packet);
     bool send_credits(DeviceAddr to, uint32_t credits);
-    Status send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes);
+    Status send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes,
+                        Admission admission = Admission::kCredited);
+    bool send_contact_due(DeviceAddr to, PeerState& peer);
     bool send_due(DeviceAddr to, PeerState& peer);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
     void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
     void take_control(DeviceAddr from, CreditTag tag, uint32_t given_up);
-    uint32_t take_middles(DeviceAddr from);
+    void take_contact(DeviceAddr from, CreditTag tag);
+    void contact_retrieved(DeviceAddr from, bool ended);
+    uint32_t take_middles(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();
 
     D& device_;
@@ -181,8 +209,9 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
     for (;;) {
         const uint32_t before = send.done;
         const Status status = send_part(to, send);
-        // Credits have let go all that may. A guarded message goes on while there is room.
-        if (status != Status::kAgain || credited() || send.done == before) return status;
+        // Credits have let go all that may. A message without them goes on while there is room.
+        if (status != Status::kAgain || send.done == before) return status;
+        if (credited() && !flow_.by_contact(to)) return status;
     }
 }
 
@@ -190,13 +219,25 @@ template <class D>
 Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
+    know(to);
     uint32_t packets = credits_for(to, wanted);
-    if (packets < wanted && !send.stalled) {
+    Admission admission = credited() ? Admission::kCredited : Admission::kGuarded;
+    const auto stall = [&] {
+        if (send.stalled) return;
         send.stalled = true;
         stalls_.began(to, now_ns());
+    };
+    if (packets < wanted) {
+        if (packets == 0 && flow_.by_contact(to)) {
+            packets = 1;
+            admission = Admission::kContact;
+        } else {
+            stall();
+        }
     }
     if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
     if (!credited()) packets = std::min(packets, guarded_packets_max(to));
+    const bool contact = admission == Admission::kContact;
 
     flowctl::Actions actions;
     const auto fill = [&](uint32_t index, std::byte * payload) __attribute__((always_inline)) {
@@ -206,6 +247,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
             std::memcpy(payload, static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]),
                         kPayload);
             return PacketStatus{.message_class = static_cast<MessageClass>(send.message_class),
+                                .contact = contact,
                                 .tag = send.tag,
                                 .length = kPayload};
         }
@@ -213,6 +255,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
         gather(send, offset, payload, length);
         PacketStatus status = {.message_class = static_cast<MessageClass>(send.message_class),
                                .end_of_message = offset + length == send.total,
+                               .contact = contact,
                                .tag = send.tag,
                                .length = static_cast<uint8_t>(length)};
         status.waited = status.end_of_message && send.stalled;
@@ -228,10 +271,17 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
         }
         return status;
     };
-    const Status status =
-        device_.send(to, packets, credited() ? Admission::kCredited : Admission::kGuarded, fill);
-    if (status != Status::kOk) return status;
-    flow_.packets_sent(to, packets);
+    const Status status = device_.send(to, packets, admission, fill);
+    if (status != Status::kOk) {
+        if (contact && status == Status::kAgain) stall();
+        return status;
+    }
+    if (contact) [[unlikely]] {
+        ++counters_.contacts_sent;
+        if (send.done == 0) flow_.contact_sent(to, actions);
+    } else {
+        flow_.packets_sent(to, packets);
+    }
     send.done = std::min(send.total, send.done + packets * kPayload);
     perform(actions);
     if (packets < wanted) return Status::kAgain;
@@ -239,129 +289,6 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
         stall_ended(to);
     ++counters_.messages_sent;
     return Status::kOk;
-}
-
-template <class D>
-void VeloPath<D>::perform(const flowctl::Actions& actions) {
-    for (const flowctl::Action& action : actions) {
-        PeerState& peer = state(action.peer);
-        // A switch without default makes the next kind a compile error here.
-        switch (action.kind) {
-            case flowctl::ActionKind::kSendCredits: peer.owed += action.credits; break;
-            case flowctl::ActionKind::kSendReturnRequest: peer.request_due = true; break;
-            case flowctl::ActionKind::kSendReturnResponse:
-                peer.response_due = true;
-                peer.response_credits = action.credits;
-                break;
-        }
-        if (peer.owing || send_due(action.peer, peer)) continue;
-        peer.owing = true;
-        owing_.push_back(action.peer);
-    }
-}
-
-/// False when something is left for later.
-template <class D>
-bool VeloPath<D>::send_due(DeviceAddr to, PeerState& peer) {
-    while (peer.owed != 0) {
-        const uint32_t credits = std::min(peer.owed, plan_.return_max);
-        if (!send_credits(to, credits)) return false;
-        peer.owed -= credits;
-    }
-    // What a dead peer was to get is given up without being counted.
-    if (peer.request_due) {
-        const Status status = send_control(to, CreditTag::kReturnRequest, 0, 0);
-        if (status == Status::kAgain) return false;
-        peer.request_due = false;
-        counters_.requests_sent += status == Status::kOk;
-    }
-    if (peer.response_due) {
-        const Status status =
-            send_control(to, CreditTag::kReturnResponse, peer.response_credits, sizeof(uint32_t));
-        if (status == Status::kAgain) return false;
-        peer.response_due = false;
-        counters_.responses_sent += status == Status::kOk;
-        counters_.credits_given_up += status == Status::kOk ? peer.response_credits : 0;
-    }
-    return true;
-}
-
-template <class D>
-bool VeloPath<D>::send_credits(DeviceAddr to, uint32_t credits) {
-    const Status status = send_control(to, CreditTag::kCredits, credits, sizeof(uint16_t));
-    if (status == Status::kAgain) return false;
-    if (status != Status::kOk) return true;  // a dead peer needs no credits
-    ++counters_.credit_packets_sent;
-    counters_.credits_returned_explicit += credits;
-    return true;
-}
-
-/// The packet has a slot: of the credit region, or one that flow control paid for with a credit. kAgain:
-/// later.
-template <class D>
-Status VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes) {
-    const auto fill = [tag, value, bytes](uint32_t, std::byte* payload) {
-        // Little endian, as everything that velo runs on.
-        std::memcpy(payload, &value, sizeof value);
-        return PacketStatus{.message_class = MessageClass::kCredit,
-                            .end_of_message = true,
-                            .tag = static_cast<uint8_t>(tag),
-                            .length = static_cast<uint8_t>(bytes)};
-    };
-    return device_.send(to, 1, Admission::kCredited, fill);
-}
-
-template <class D>
-void VeloPath<D>::flush_owed() {
-    for (size_t i = 0; i < owing_.size();) {
-        PeerState& peer = state(owing_[i]);
-        if (!send_due(owing_[i], peer)) {
-            ++i;
-            continue;
-        }
-        peer.owing = false;
-        owing_[i] = owing_.back();
-        owing_.pop_back();
-    }
-}
-
-template <class D>
-void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
-    flowctl::Actions actions;
-    if (flow_.credits_arrived(from, credits, actions) != Status::kOk) {
-        ++counters_.malformed;
-        return;
-    }
-    counters_.credits_received += credits;
-    perform(actions);
-}
-
-template <class D>
-void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
-    const PacketStatus status = PacketStatus::unpack(packet.status);
-    const auto tag = static_cast<CreditTag>(status.tag);
-    uint32_t value = 0;
-    std::memcpy(&value, packet.payload, std::min<size_t>(status.length, sizeof value));
-    device_.advance();
-    if (tag != CreditTag::kCredits) return take_control(from, tag, value);
-    ++counters_.credit_packets_received;
-    take_credits(from, static_cast<uint16_t>(value));
-}
-
-/// A compulsory request or response (FC 6.5.4), which filled a slot that a credit had paid for.
-template <class D>
-void VeloPath<D>::take_control(DeviceAddr from, CreditTag tag, uint32_t given_up) {
-    if (tag != CreditTag::kReturnRequest && tag != CreditTag::kReturnResponse) {
-        ++counters_.malformed;
-        return;
-    }
-    retrieved(from, 1, {});
-    const bool request = tag == CreditTag::kReturnRequest;
-    ++(request ? counters_.requests_received : counters_.responses_received);
-    flowctl::Actions actions;
-    const auto kind = request ? flowctl::ControlKind::kReturnRequest : flowctl::ControlKind::kReturnResponse;
-    if (flow_.control_arrived(from, kind, given_up, actions) != Status::kOk) ++counters_.malformed;
-    perform(actions);
 }
 
 /// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
@@ -379,6 +306,7 @@ uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
             PacketStatus::unpack(packet->status).message_class != MessageClass::kCredit) {
             return sendable;
         }
+        know(from);
         take_credit_packet(from, *packet);
     }
 }
@@ -414,14 +342,20 @@ void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageE
 
 /// Takes whole packets from the middle of a message, the shown one and those that follow. Returns how many.
 template <class D>
-uint32_t VeloPath<D>::take_middles(DeviceAddr from) {
+uint32_t VeloPath<D>::take_middles(DeviceAddr from, bool contact) {
     Reassembly& in = state(from).in;
     const uint32_t room = (message_bytes_max_ - in.bytes) / kPayload;
     if (in.broken || room == 0) return 0;
     if (!in.buffer) in.buffer = take_buffer();
     const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
     in.bytes += taken * kPayload;
-    if (taken != 0) retrieved(from, taken, {});
+    if (taken == 0) return 0;
+    if (contact) [[unlikely]] {
+        counters_.contacts_received += taken;
+        contact_retrieved(from, false);
+    } else {
+        retrieved(from, taken, {});
+    }
     return taken;
 }
 
@@ -442,6 +376,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
             ++taken;
             continue;
         }
+        know(from);
         if (status.message_class == MessageClass::kCredit) {
             take_credit_packet(from, *packet);
             ++taken;
@@ -451,7 +386,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
             break;
 
         if (!status.end_of_message && !status.piggyback && status.length == kPayload &&
-            take_middles(from) != 0) {
+            take_middles(from, status.contact) != 0) {
             ++taken;
             continue;
         }
@@ -470,7 +405,12 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.piggyback) std::memcpy(&credits, packet->payload + kPiggybackOffset, sizeof credits);
         device_.advance();
         ++taken;
-        retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
+        if (status.contact) [[unlikely]] {
+            ++counters_.contacts_received;
+            contact_retrieved(from, status.end_of_message);
+        } else {
+            retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
+        }
         if (status.piggyback) take_credits(from, credits);
         if (!status.end_of_message) continue;
 
@@ -491,3 +431,5 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
 }
 
 }  // namespace velo
+
+#include "velo/velo_path_control.h"

@@ -26,6 +26,7 @@ ClusterDevice::ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_nod
       process_(process),
       at_node_(at_node),
       slots_(config.mailbox_slots),
+      contact_slots_(config.contact_slots),
       ports_(config.ports),
       node_(config.node),
       vpid_(config.vpid) {}
@@ -185,10 +186,37 @@ void ClusterDevice::pay_for_taking(uint64_t status) {
     clock_ns_ += cpu.receive_ns + (of_flow_control(status) ? cpu.credit_ns : 0);
 }
 
+bool ClusterDevice::take_contact_slot(ClusterDevice& target) {
+    Used& there = target.used();
+    if (there.contacts < target.contact_slots_) {
+        ++there.contacts;
+        return true;
+    }
+    if (std::find(there.contact_waiters.begin(), there.contact_waiters.end(), process_) ==
+        there.contact_waiters.end()) {
+        there.contact_waiters.push_back(process_);
+    }
+    return false;
+}
+
+/// Who found all of them taken looks again.
+void ClusterDevice::free_contacts(uint32_t count) {
+    VELO_CHECK(count <= used_->contacts, "%u contact slots of %u", count, used_->contacts);
+    used_->contacts -= count;
+    for (const uint32_t process : used_->contact_waiters) {
+        ClusterDevice& waiter = cluster_[process];
+        ++waiter.used().contact_wakes;
+        if (waiter.asleep_) cluster_.schedule(waiter, std::max(clock_ns_, waiter.clock_ns_));
+    }
+    used_->contact_waiters.clear();
+}
+
 void ClusterDevice::advance() {
     Mailbox& mailbox = used_->mailbox;
-    pay_for_taking(mailbox.show().status);
+    const uint64_t status = mailbox.show().status;
+    pay_for_taking(status);
     mailbox.take(1);
+    if (PacketStatus::fills_contact_slot(status)) free_contacts(1);
     ++used_->counters.packets_received;
     if (cluster_.holds()) cluster_.freed(*this);
 }
@@ -196,6 +224,7 @@ void ClusterDevice::advance() {
 uint32_t ClusterDevice::take_alike(std::byte* out, uint32_t packets) {
     if (cluster_.config().whole_payloads) return 0;
     const Entry& entry = used_->mailbox.show();
+    const uint64_t status = entry.status;
     const uint32_t most = std::min({packets, entry.packets, cluster_.config().cpu.take_packets});
     uint64_t arrival_ns = entry.next_ns;
     uint32_t taken = 0;
@@ -206,6 +235,7 @@ uint32_t ClusterDevice::take_alike(std::byte* out, uint32_t packets) {
     }
     if (!entry.begun) std::memcpy(out, entry.head.data(), kHeadBytes);
     used_->mailbox.take(taken);
+    if (PacketStatus::fills_contact_slot(status)) free_contacts(taken);
     used_->counters.packets_received += taken;
     if (cluster_.holds()) cluster_.freed(*this);
     return taken;

@@ -44,6 +44,8 @@ class ClusterDevice {
     /// Whether the process waits for an arrival or for its node; the Cluster wakes only those that do.
     [[nodiscard]] bool asleep() const { return asleep_; }
     void sleep();
+    /// How often a contact slot that this process had found taken became free.
+    [[nodiscard]] uint64_t contact_wakes() const { return used_ ? used_->contact_wakes : 0; }
 
     // The Device.
 
@@ -88,6 +90,9 @@ class ClusterDevice {
         DeviceCounters counters;
         uint64_t other_packets_sent = 0;
         std::vector<bool> told;
+        uint32_t contacts = 0;                  ///< contact slots that are taken
+        std::vector<uint32_t> contact_waiters;  ///< processes that found none free
+        uint64_t contact_wakes = 0;
     };
     Used& used();
     template <class Fill>
@@ -99,6 +104,8 @@ class ClusterDevice {
     }
     [[nodiscard]] ClusterDevice& target(DeviceAddr peer) const;
     void pay_for_taking(uint64_t status);
+    bool take_contact_slot(ClusterDevice& target);
+    void free_contacts(uint32_t count);
 
     Cluster& cluster_;
     uint64_t clock_ns_ = 0;
@@ -107,6 +114,7 @@ class ClusterDevice {
     uint32_t process_;
     uint32_t at_node_;
     uint32_t slots_;
+    uint32_t contact_slots_;
     uint32_t ports_;
     uint16_t node_;
     uint8_t vpid_;

@@ -38,6 +38,7 @@ Status ClusterDevice::send(DeviceAddr to, uint32_t packets, Admission admission,
     if (cluster_.held(at_node_) || !receiver.has_room(packets)) [[unlikely]] {
         return refuse_full(receiver, packets, admission);
     }
+    if (admission == Admission::kContact && !take_contact_slot(receiver)) return Status::kAgain;
     // One sender is at work at a time, and fill() sends nothing.
     static thread_local std::vector<Entry> entries;
     entries.clear();

@@ -47,6 +47,7 @@ struct Identity {
     uint64_t host_name = 0;
     uint64_t job_token = 0;
     uint32_t mailbox_slots = 0;
+    uint32_t contact_slots = 0;
     uint32_t ports = 1;
     uint16_t node = 0;
     uint8_t vpid = 0;
@@ -55,7 +56,7 @@ struct Identity {
 };
 
 /// "velshim" and the version of this layout.
-inline constexpr uint64_t kShimMagic = 0x76656c7368696d02;
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d03;
 
 /// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `claims` and
 /// `copying`.
@@ -74,6 +75,9 @@ struct DeviceHeader {
 struct MailboxControl {
     alignas(64) std::atomic<uint64_t> written;  ///< next position to claim; senders
     alignas(64) std::atomic<uint64_t> read;     ///< next position to read; the owner
+    /// Contact slots that are taken: senders add, the owner subtracts. A sender that dies between this and
+    /// its packet takes one with it.
+    alignas(64) std::atomic<uint32_t> contacts;
 };
 
 /// A process that has just connected to the owner of the ring.

@@ -85,6 +85,17 @@ class MailboxWriter {
         publish(control_->written.fetch_add(packets, std::memory_order_acq_rel), packets, source, fill);
     }
 
+    /// Takes one of the mailbox's `contact_slots` for a packet that write() is to put there. False: all are
+    /// taken. Pairs with MailboxReader::free_contacts().
+    bool take_contact_slot(uint32_t contact_slots) {
+        uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
+        do {
+            if (taken >= contact_slots) return false;
+        } while (!control_->contacts.compare_exchange_weak(taken, taken + 1, std::memory_order_acquire,
+                                                           std::memory_order_relaxed));
+        return true;
+    }
+
     /// The same, after looking for room. kAgain: there is none, and `fill` was not called.
     template <class Fill>
     Status write_guarded(uint32_t packets, uint32_t source, Fill&& fill) {
@@ -184,6 +195,8 @@ class MailboxReader {
         fetch_ahead(place_);
         if (PacketStatus::unpack(shown_status_).end_of_message) in_message_ = 0;
         step();
+        if (PacketStatus::fills_contact_slot(shown_status_)) [[unlikely]]
+            free_contacts(1);
     }
 
     /// Frees the slot that peek() showed and those behind it whose packets have the same status but for the
@@ -206,6 +219,8 @@ class MailboxReader {
         }
         place_ = at;
         control_->read.store(at.position(), std::memory_order_release);
+        if (PacketStatus::fills_contact_slot(shown_status_)) [[unlikely]]
+            free_contacts(taken);
         return taken;
     }
 
@@ -244,6 +259,12 @@ class MailboxReader {
         if (in_message_++ % kGroupPackets != 0) return;
         const uint32_t last = std::min(at.slot() + kGroupPackets, at.slots()) - 1;
         for (uint32_t slot = at.slot() + 1; slot <= last; ++slot) __builtin_prefetch(&packets_[slot]);
+    }
+
+    /// Only the owner subtracts; more than are taken are somebody's garbage.
+    void free_contacts(uint32_t count) {
+        const uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
+        control_->contacts.fetch_sub(std::min(count, taken), std::memory_order_release);
     }
 
     void step() {

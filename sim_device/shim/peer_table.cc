@@ -85,7 +85,8 @@ Status PeerTable::admit(base::SharedSegment segment, DeviceAddr addr) {
     const DeviceHeader& header = SegmentView(memory.data(), Layout(0, 1)).header();
     // Read once: the other process could change them after they were checked.
     const Identity identity = header.identity;
-    if (header.magic != kShimMagic || identity.mailbox_slots > kMailboxSlotsMax || identity.ports == 0 ||
+    if (header.magic != kShimMagic || identity.mailbox_slots > kMailboxSlotsMax ||
+        identity.contact_slots > identity.mailbox_slots || identity.ports == 0 ||
         identity.ports > kPortsMax) {
         return Status::kBadParam;
     }
@@ -107,6 +108,7 @@ Status PeerTable::admit(base::SharedSegment segment, DeviceAddr addr) {
         .mailbox = MailboxWriter(view.mailbox_control(), view.slots(), std::max(identity.mailbox_slots, 1u)),
         .view = view,
         .source = source,
+        .contact_slots = identity.contact_slots,
         .ports = identity.ports,
         .facts = {.node = identity.node,
                   .vpid = identity.vpid,

@@ -21,6 +21,7 @@ struct Peer {
     MailboxWriter mailbox;
     SegmentView view;
     uint32_t source;  ///< layout.h
+    uint32_t contact_slots;
     uint32_t ports;
     bool dead = false;
     bool announced = false;  ///< it has our contact entry, or sent us its own

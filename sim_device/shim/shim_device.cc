@@ -18,6 +18,7 @@ Identity identity_of(const DeviceConfig& config) {
     return {.host_name = config.host_name,
             .job_token = config.job_token,
             .mailbox_slots = config.mailbox_slots,
+            .contact_slots = config.contact_slots,
             .ports = config.ports,
             .node = config.node,
             .vpid = config.vpid};
@@ -31,6 +32,11 @@ base::SharedSegment create_segment(const DeviceConfig& config) {
     if (config.mailbox_slots > kMailboxSlotsMax) {
         throw base::SetupError(name_of(config) + " has at most " + std::to_string(kMailboxSlotsMax) +
                                " mailbox slots, not " + std::to_string(config.mailbox_slots) + ".");
+    }
+    if (config.contact_slots > config.mailbox_slots) {
+        throw base::SetupError(name_of(config) + " can not have " + std::to_string(config.contact_slots) +
+                               " contact slots in a mailbox of " + std::to_string(config.mailbox_slots) +
+                               " slots.");
     }
     base::SharedSegment segment =
         base::SharedSegment::create("velo-device", Layout(config.mailbox_slots, config.ports).bytes);

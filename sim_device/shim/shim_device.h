@@ -70,6 +70,11 @@ class ShimDevice {
         }
         if (!peer.announced && peers_.announce(peer) != Status::kOk) [[unlikely]]
             return Status::kAgain;
+        if (admission == Admission::kContact) [[unlikely]] {
+            if (packets != 1) return Status::kBadParam;
+            if (!peer.mailbox.take_contact_slot(peer.contact_slots)) return Status::kAgain;
+            admission = Admission::kCredited;  // its slot is certain now
+        }
         if (faults_) [[unlikely]] {
             bool now = true;
             const Status status = admit_under_faults(to, packets, admission, now);
@@ -125,6 +130,8 @@ class ShimDevice {
     [[nodiscard]] DeviceCounters counters() const;
     [[nodiscard]] ShimCounters shim_counters() const;
 
+    /// Of a connected peer, without the mapping of its segment.
+    static constexpr uint32_t kPeerBytes = sizeof(Peer) + sizeof(void*);
     /// How often processes are looked at; a death is noticed after this much of progress()'s time.
     static constexpr uint64_t kLifeCheckNs = 10'000'000;
     /// Contacts taken by one call of progress(): each costs system calls.

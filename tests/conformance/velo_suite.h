@@ -113,6 +113,23 @@ TYPED_TEST_P(DeviceVelo, a_guarded_batch_goes_whole_or_not_at_all) {
     for (uint64_t number = 1; number < 9; ++number) ASSERT_TRUE(this->take(1, 0, number));
 }
 
+TYPED_TEST_P(DeviceVelo, contact_slots_bound_the_packets_that_have_no_credit) {
+    this->open(2, [](DeviceConfig& config, size_t) { config.contact_slots = 3; });
+    const auto send = [this](uint64_t number) {
+        return send_numbered(this->device(0), this->name(0, 1), 0, number, 1, Admission::kContact);
+    };
+    for (uint64_t number = 0; number < 3; ++number) ASSERT_EQ(send(number), Status::kOk);
+    EXPECT_EQ(send(3), Status::kAgain);
+    // Credits are not concerned, and their packets' slots are others.
+    ASSERT_EQ(send_numbered(this->device(0), this->name(0, 1), 0, 3, 1), Status::kOk);
+    EXPECT_EQ(send(4), Status::kAgain);
+    ASSERT_TRUE(this->take(1, 0, 0));
+    ASSERT_TRUE(this->drive([&] { return send(4) == Status::kOk; }));
+    EXPECT_EQ(send(5), Status::kAgain);
+    for (uint64_t number = 1; number < 5; ++number) ASSERT_TRUE(this->take(1, 0, number));
+    for (uint64_t number = 5; number < 8; ++number) ASSERT_EQ(send(number), Status::kOk);
+}
+
 TYPED_TEST_P(DeviceVelo, as_many_credited_packets_as_slots_fit_unread) {
     for (size_t i = 0; i < 2; ++i) this->fabric_.open(this->config(i));
     this->names_ = {{kNoAddr, this->connect(0, 1)}, {this->connect(1, 0), kNoAddr}};
@@ -215,6 +232,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceVelo, packets_come_whole_and_in_order_with_the
                             every_payload_length_arrives, a_packet_stays_until_advance,
                             a_guarded_send_to_a_full_mailbox_changes_nothing_and_recovers,
                             a_guarded_batch_goes_whole_or_not_at_all,
+                            contact_slots_bound_the_packets_that_have_no_credit,
                             as_many_credited_packets_as_slots_fit_unread,
                             slots_serve_for_many_laps_whatever_their_number,
                             each_source_keeps_its_order_among_many, both_directions_flow_at_once);

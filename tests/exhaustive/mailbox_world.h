@@ -12,6 +12,7 @@
 
 #include "flowctl/flow_control.h"
 #include "tests/exhaustive/explorer.h"
+#include "tests/exhaustive/packets.h"
 #include "velo/base/check.h"
 
 namespace velo::exhaustive {
@@ -29,46 +30,8 @@ enum class Bug : uint8_t {
     kReportBeforeFree,
     /// Credits are piggybacked while an earlier return to the same peer still waits, and so overtake it.
     kPiggybackOvertakes,
-};
-
-enum class PacketKind : uint8_t { kData, kCredits, kReturnRequest, kReturnResponse };
-
-struct Packet {
-    PacketKind kind = PacketKind::kData;
-    uint8_t from = 0;
-    /// Of data: the last packet of its message, which had waited for credits.
-    bool ends = false;
-    bool waited = false;
-    /// Credits returned: piggybacked in data, 0 for none; given up in a response.
-    uint16_t credits = 0;
-
-    /// All but credit packets fill a slot of the data region, and cost a credit.
-    [[nodiscard]] bool costs_a_credit() const { return kind != PacketKind::kCredits; }
-};
-
-/// First in, first out, within itself, so that a state is copied as bytes.
-template <uint32_t kCapacity>
-class PacketQueue {
-  public:
-    void push(Packet packet) {
-        VELO_CHECK(size_ < kCapacity, "a queue of more than %u packets; give the world more depth",
-                   kCapacity);
-        packets_[size_++] = packet;
-    }
-    Packet pop() {
-        const Packet head = packets_[0];
-        for (uint32_t at = 1; at < size_; ++at) packets_[at - 1] = packets_[at];
-        --size_;
-        return head;
-    }
-    [[nodiscard]] bool empty() const { return size_ == 0; }
-    [[nodiscard]] uint32_t size() const { return size_; }
-    [[nodiscard]] const Packet* begin() const { return packets_.data(); }
-    [[nodiscard]] const Packet* end() const { return packets_.data() + size_; }
-
-  private:
-    std::array<Packet, kCapacity> packets_;
-    uint32_t size_ = 0;
+    /// Who parts takes its slots back at once, instead of with the peer's farewell.
+    kForgetsAtOnce,
 };
 
 /// Messages without end: the model then has cycles, and its goals are that each flow can go on.
@@ -101,6 +64,8 @@ class MailboxWorld {
         bool check_credit_region = true;
         /// Whether to fail on what flow control says of itself, or only on what goes wrong in the end.
         bool check_invariants = true;
+        /// Partings from anybody, at any time, that each process may begin.
+        uint8_t partings = 0;
         Bug bug = Bug::kNone;
     };
 
@@ -118,7 +83,8 @@ class MailboxWorld {
         /// Credits of a return not yet carried out (delayed_returns).
         PerFlow<uint8_t> waiting_credits{};
         /// Control packets not yet sent (delayed_returns).
-        PerFlow<PacketQueue<2>> waiting_control{};
+        PerFlow<PacketQueue<4>> waiting_control{};
+        std::array<uint8_t, kProcesses> partings_left{};
         /// Credits already in the next packet (Bug::kPiggybackEarly).
         PerFlow<uint8_t> early_credits{};
         /// Slots whose packet was reported and which are not free yet (Bug::kReportBeforeFree).
@@ -136,6 +102,7 @@ class MailboxWorld {
         kReport,
         kReturn,
         kControl,
+        kPart,
         kFree
     };
     struct Step {
@@ -151,6 +118,8 @@ class MailboxWorld {
         State state;
         state.flow_control.assign(kProcesses, FlowControl(options_.plan));
         state.messages_left = options_.messages;
+        state.partings_left.fill(options_.partings);
+        for (FlowControl& flow : state.flow_control) flow.know(kProcesses - 2);
         return state;
     }
 
@@ -182,6 +151,16 @@ class MailboxWorld {
             case StepKind::kControl:
                 state.wires[self][other].push(state.waiting_control[self][other].pop());
                 break;
+            case StepKind::kPart: {
+                --state.partings_left[self];
+                flowctl::Actions actions;
+                state.flow_control[self].part(index_of(self, other), actions);
+                if (options_.bug == Bug::kForgetsAtOnce) {
+                    state.flow_control[self].reset_peer(index_of(self, other));
+                }
+                perform(state, self, actions);
+                break;
+            }
             case StepKind::kFree: state.unfreed[self] = 0; break;
         }
         return 0;
@@ -215,12 +194,15 @@ class MailboxWorld {
         if (state.failure != nullptr) return state.failure;
         PerFlow<Travelling> travelling{};
         for (Process self = 0; self < kProcesses; ++self) {
-            count(state.mailboxes[self], self, travelling);
+            const auto to_self = [&travelling, self](Process from) -> Travelling& {
+                return travelling[from][self];
+            };
+            count(state.mailboxes[self], to_self);
             uint32_t filled = state.mailboxes[self].size() + state.unfreed[self];
             for (Process other = 0; other < kProcesses; ++other) {
-                count(state.wires[other][self], self, travelling);
+                count(state.wires[other][self], to_self);
                 if (options_.direct) filled += state.wires[other][self].size();
-                count(state.waiting_control[other][self], self, travelling);
+                count(state.waiting_control[other][self], to_self);
                 Travelling& here = travelling[other][self];
                 here.credits += state.early_credits[other][self] + state.waiting_credits[other][self];
                 here.credit_packets += state.waiting_credits[other][self] != 0;
@@ -233,10 +215,11 @@ class MailboxWorld {
                 for (flowctl::PeerIndex peer = 0; peer + 1 < kProcesses; ++peer) {
                     slots += state.flow_control[self].granted(peer);
                 }
+                slots += dynamic->lent_credit_slots();
                 if (slots != options_.plan.data_region_slots) return "conservation: slots lost or made";
             }
         }
-        if (state.flow_control[0].quota(0) == 0) return {};
+        if (options_.plan.quota == 0) return {};
         for (Process from = 0; from < kProcesses; ++from) {
             for (Process to = 0; to < kProcesses; ++to) {
                 if (from == to) continue;
@@ -257,7 +240,7 @@ class MailboxWorld {
         const auto put_queue = [&put](const auto& queue) {
             put(queue.size());
             for (const Packet& packet : queue) {
-                put(packet.credits * 16u + packet.ends * 8u + packet.waited * 4u +
+                put(packet.credits * 64u + packet.contact * 32u + packet.ends * 16u + packet.waited * 8u +
                     static_cast<uint32_t>(packet.kind));
                 if constexpr (kProcesses > 2) put(packet.from);
             }
@@ -266,6 +249,7 @@ class MailboxWorld {
             state.flow_control[self].visit_state(put);
             put_queue(state.mailboxes[self]);
             put(state.unfreed[self]);
+            put(state.partings_left[self]);
             for (Process other = 0; other < kProcesses; ++other) {
                 if (self == other) continue;
                 put_queue(state.wires[self][other]);
@@ -284,7 +268,7 @@ class MailboxWorld {
     [[nodiscard]] std::string describe(Step step) const {
         static constexpr const char* kNames[] = {"send",    "send+credits", "send-waited", "take-early",
                                                  "deliver", "poll",         "report",      "return",
-                                                 "control", "free"};
+                                                 "control", "part",         "free"};
         return std::string(kNames[static_cast<size_t>(step.kind)]) + "(" + std::to_string(step.process) +
                (step.process == step.other ? "" : ">" + std::to_string(step.other)) + ")";
     }
@@ -313,7 +297,15 @@ class MailboxWorld {
         if (!state.wires[self][other].empty() && !held_back) {
             steps.push_back({StepKind::kDeliver, self, other});
         }
-        if (!state.waiting_control[self][other].empty()) steps.push_back({StepKind::kControl, self, other});
+        const auto& control = state.waiting_control[self][other];
+        const bool contact_slot = contacts(state, other) < options_.plan.contact_slots;
+        if (!control.empty() && (!control.begin()->contact || contact_slot)) {
+            steps.push_back({StepKind::kControl, self, other});
+        }
+        if (state.partings_left[self] != 0 &&
+            state.flow_control[self].dynamic()->peer(index_of(self, other)).met) {
+            steps.push_back({StepKind::kPart, self, other});
+        }
         if (state.waiting_credits[self][other] != 0) steps.push_back({StepKind::kReturn, self, other});
         if (state.unreported[self][other] != 0) steps.push_back({StepKind::kReport, self, other});
         if (state.messages_left[self][other] == 0) return;
@@ -329,7 +321,7 @@ class MailboxWorld {
         if (room && options_.bug == Bug::kPiggybackEarly) {
             steps.push_back({StepKind::kTakeEarly, self, other});
         }
-        if (mine.sendable(peer, 1) == 0) return;
+        if (mine.by_contact(peer) ? !contact_slot : mine.sendable(peer, 1) == 0) return;
         // What a wire can hold is bounded under the modes that bound nothing.
         if (state.wires[self][other].size() + 1 >= kDepth) return;
         // Whether a last packet has two bytes left depends on the message, so both happen.
@@ -352,13 +344,20 @@ class MailboxWorld {
     }
 
     uint32_t send(State& state, Process self, Process other, uint8_t credits, bool waited) const {
-        state.flow_control[self].packets_sent(index_of(self, other), 1);
+        FlowControl& mine = state.flow_control[self];
+        const bool contact = mine.by_contact(index_of(self, other));
+        if (!contact) mine.packets_sent(index_of(self, other), 1);
         state.early_credits[self][other] = 0;
         const bool ends = ++state.packets_gone[self][other] == options_.message_packets;
-        state.wires[self][other].push({PacketKind::kData, self, ends, waited, credits});
+        state.wires[self][other].push({PacketKind::kData, self, ends, waited, credits, contact});
         if (ends) {
             state.packets_gone[self][other] = 0;
             if (state.messages_left[self][other] != kEndless) --state.messages_left[self][other];
+        }
+        if (contact) {
+            flowctl::Actions actions;
+            mine.contact_sent(index_of(self, other), actions);
+            perform(state, self, actions);
         }
         return flow_goal(self, other);
     }
@@ -374,6 +373,10 @@ class MailboxWorld {
             take_control(state, self, packet);
             return;
         }
+        if (packet.contact) {
+            report(state, self, packet.from);
+            take_contact(state, self, packet);
+        }
         if (packet.credits != 0 || packet.kind == PacketKind::kCredits) {
             const uint32_t lost = options_.bug == Bug::kDropCredit && packet.credits > 1 ? 1 : 0;
             flowctl::Actions actions;
@@ -381,11 +384,22 @@ class MailboxWorld {
                                                                       packet.credits - lost, actions));
             perform(state, self, actions);
         }
-        if (packet.kind != PacketKind::kData) return;
+        if (packet.kind != PacketKind::kData || packet.contact) return;
         ++state.unreported[self][packet.from];
         state.unreported_end[self][packet.from].ended |= packet.ends;
         state.unreported_end[self][packet.from].waited |= packet.waited;
         if (!options_.batched_reports) report(state, self, packet.from);
+    }
+
+    void take_contact(State& state, Process self, const Packet& packet) const {
+        FlowControl& mine = state.flow_control[self];
+        const flowctl::PeerIndex from = index_of(self, packet.from);
+        flowctl::Actions actions;
+        expect_ok(state, packet.kind == PacketKind::kWelcome    ? mine.welcome_arrived(from, actions)
+                         : packet.kind == PacketKind::kFarewell ? mine.farewell_arrived(from, actions)
+                                                                : mine.contact_retrieved(from, packet.ends,
+                                                                                         actions));
+        perform(state, self, actions);
     }
 
     void take_control(State& state, Process self, const Packet& packet) const {
@@ -400,6 +414,7 @@ class MailboxWorld {
     }
 
     void report(State& state, Process self, Process from) const {
+        if (state.unreported[self][from] == 0) return;
         flowctl::Actions actions;
         expect_ok(state, state.flow_control[self].packets_retrieved(
                              index_of(self, from), state.unreported[self][from],
@@ -429,8 +444,35 @@ class MailboxWorld {
                                   .from = self,
                                   .credits = static_cast<uint16_t>(action.credits)});
                     break;
+                case flowctl::ActionKind::kSendFarewell:
+                    state.waiting_credits[self][to] = 0;
+                    drop_void(state.waiting_control[self][to]);
+                    send_contact(state, self, to, PacketKind::kFarewell);
+                    break;
+                case flowctl::ActionKind::kSendWelcome:
+                    send_contact(state, self, to, PacketKind::kWelcome);
+                    break;
             }
         }
+    }
+
+    void send_contact(State& state, Process self, Process to, PacketKind kind) const {
+        auto& waiting = state.waiting_control[self][to];
+        waiting.push({.kind = kind, .from = self, .contact = true});
+        const bool at_once = !options_.delayed_returns && waiting.size() == 1 &&
+                             contacts(state, to) < options_.plan.contact_slots;
+        if (at_once) state.wires[self][to].push(waiting.pop());
+    }
+
+    /// Contact slots of a mailbox that are taken, from the sending of a packet until it is polled.
+    [[nodiscard]] static uint32_t contacts(const State& state, Process to) {
+        uint32_t taken = 0;
+        const auto count = [&taken](const auto& queue) {
+            for (const Packet& packet : queue) taken += packet.contact;
+        };
+        count(state.mailboxes[to]);
+        for (Process from = 0; from < kProcesses; ++from) count(state.wires[from][to]);
+        return taken;
     }
 
     void send_control(State& state, Process self, Process to, Packet packet) const {
@@ -451,37 +493,24 @@ class MailboxWorld {
         if (status != Status::kOk) state.failure = "an honest peer was found to break the protocol";
     }
 
-    /// What is under way from one process to another, in a mailbox or before it.
-    struct Travelling {
-        uint32_t packets = 0;  ///< that cost a credit
-        uint32_t credits = 0;  ///< returned
-        uint32_t credit_packets = 0;
-        uint32_t requests = 0;
-        uint32_t responses = 0;
-        uint32_t given_up = 0;  ///< credits in responses
-    };
-
-    template <uint32_t kCapacity>
-    static void count(const PacketQueue<kCapacity>& queue, Process to, PerFlow<Travelling>& travelling) {
-        for (const Packet& packet : queue) {
-            Travelling& here = travelling[packet.from][to];
-            here.packets += packet.costs_a_credit();
-            here.credit_packets += packet.kind == PacketKind::kCredits;
-            here.requests += packet.kind == PacketKind::kReturnRequest;
-            here.responses += packet.kind == PacketKind::kReturnResponse;
-            (packet.kind == PacketKind::kReturnResponse ? here.given_up : here.credits) += packet.credits;
-        }
-    }
-
     [[nodiscard]] std::string pair_violation(const State& state, Process from, Process to,
                                              const Travelling& there, const Travelling& back) const {
         const FlowControl& sender = state.flow_control[from];
         const FlowControl& receiver = state.flow_control[to];
         const flowctl::PeerIndex to_index = index_of(from, to);
         const flowctl::PeerIndex from_index = index_of(to, from);
-        const uint32_t elsewhere = sender.credits(to_index) + there.packets + there.given_up +
-                                   state.unreported[to][from] + back.credits;
-        if (elsewhere != receiver.granted(from_index)) return "conservation: credits lost or made";
+        uint32_t elsewhere = sender.credits(to_index) + there.packets + there.given_up +
+                             state.unreported[to][from] + back.credits + back.welcomes * options_.plan.quota;
+        bool parting = there.farewells + back.farewells != 0;
+        if (const auto* dynamic = sender.dynamic(); dynamic != nullptr) {
+            const flowctl::DynamicPeer& peer = dynamic->peer(to_index);
+            if (peer.welcomed && !peer.met) elsewhere += options_.plan.quota;
+            parting |= peer.leaving || receiver.dynamic()->peer(from_index).leaving;
+        }
+        // Credits under way to who parts are void; those in packets, and those that can be used, are not.
+        const uint32_t granted = receiver.granted(from_index);
+        const uint32_t usable = sender.credits(to_index) + there.packets + state.unreported[to][from];
+        if (parting ? usable > granted : elsewhere != granted) return "conservation: credits lost or made";
         if (options_.plan.mode == flowctl::Mode::kStatic &&
             elsewhere + receiver.retrieved(from_index) != options_.plan.quota_of(from_index)) {
             return "conservation: a quota that changed";
@@ -493,7 +522,7 @@ class MailboxWorld {
         if (options_.check_credit_region && back.credit_packets > options_.plan.credit_slots) {
             return "overflow: more unread credit packets than credit slots";
         }
-        if (const auto* dynamic = receiver.dynamic(); dynamic != nullptr) {
+        if (const auto* dynamic = receiver.dynamic(); dynamic != nullptr && !parting) {
             const flowctl::DynamicPeer& mine = dynamic->peer(from_index);
             const flowctl::DynamicPeer& theirs = sender.dynamic()->peer(to_index);
             const uint32_t open =
@@ -509,6 +538,7 @@ class MailboxWorld {
         const auto* dynamic = mine.dynamic();
         if (dynamic == nullptr) return true;
         const flowctl::PeerIndex peer = index_of(self, other);
+        if (!dynamic->peer(peer).met) return !dynamic->peer(peer).leaving;
         return !dynamic->peer(peer).blocked && mine.granted(peer) >= options_.plan.quota;
     }
 

@@ -29,6 +29,7 @@ class CreditTraceFiles : public testing::Test {
         text = trace;
         velo_params_t params = default_params();
         params.ranks_per_node = 1;
+        params.flow_control = "static";
         params.slots = 8;
         params.trace = text.c_str();
         params.trace_period = 1;

@@ -23,6 +23,15 @@ struct Mode {
     const char* flow_control;
     const char* stealing;
     const char* growth;
+    /// Of the whole mailbox; 0: enough for all peers.
+    int mailbox_slots = 0;
+};
+
+/// What happened in all seeds together.
+struct Events {
+    uint64_t requests = 0;
+    uint64_t farewells = 0;
+    uint64_t contacts = 0;
 };
 
 class EngineFlowSoak : public testing::TestWithParam<Mode> {};
@@ -33,8 +42,7 @@ struct Flow {
     uint32_t received = 0;
 };
 
-/// Adds the compulsory requests that there were to `requests`.
-void soak(const Mode& mode, uint64_t seed, uint64_t& requests) {
+void soak(const Mode& mode, uint64_t seed, Events& events) {
     std::mt19937_64 random(seed);
     const auto below = [&random](uint64_t bound) { return static_cast<uint32_t>(random() % bound); };
     velo_params_t params = default_params();
@@ -49,6 +57,11 @@ void soak(const Mode& mode, uint64_t seed, uint64_t& requests) {
     params.sender_slots = below(3) == 0 ? static_cast<int>(10 + below(40)) : 0;
     const std::string faults = "seed=" + std::to_string(seed) + ",delay=0.02:20us,stall=0.002:50us";
     if (below(2) == 0) params.faults = faults.c_str();
+    if (mode.mailbox_slots != 0) {
+        params.mailbox_slots = mode.mailbox_slots;
+        params.slots = default_params().slots;
+        params.sender_slots = 0;
+    }
     Job job(kRanks, params);
     ASSERT_EQ(job.ranks.size(), kRanks);
 
@@ -99,12 +112,15 @@ void soak(const Mode& mode, uint64_t seed, uint64_t& requests) {
             asked += job[rank].counters().requests_tx;
             responses += job[rank].counters().responses_rx;
         }
-        return asked == responses;
+        // A farewell answers a request as well.
+        return asked == responses || mode.mailbox_slots != 0;
     };
     job.drive(answered);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
         const velo_counters_t counters = job[rank].counters();
-        requests += counters.requests_rx;
+        events.requests += counters.requests_rx;
+        events.farewells += counters.farewells_rx;
+        events.contacts += counters.contacts_rx;
         EXPECT_EQ(counters.velo_overflows, 0u);
         EXPECT_EQ(counters.velo_rx_malformed, 0u);
         if (std::string(mode.flow_control) != "hardware") {
@@ -116,17 +132,23 @@ void soak(const Mode& mode, uint64_t seed, uint64_t& requests) {
 TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
     uint64_t first = kFirstSeed;
     uint64_t seeds = kSeeds;
-    uint64_t requests = 0;
+    Events events;
     if (const char* text = std::getenv("VELO_SEED")) {
         first = std::strtoull(text, nullptr, 0);
         seeds = 1;
     }
     for (uint64_t seed = first; seed < first + seeds; ++seed) {
-        soak(GetParam(), seed, requests);
+        soak(GetParam(), seed, events);
         ASSERT_FALSE(HasFailure()) << "VELO_SEED=" << seed;
     }
-    if (seeds > 1 && std::string(GetParam().stealing) == "paper") {
-        EXPECT_GT(requests, 0u) << "nobody was asked";
+    if (seeds == 1) return;
+    if (std::string(GetParam().stealing) == "paper") {
+        EXPECT_GT(events.requests, 0u) << "nobody was asked";
+    } else if (std::string(GetParam().flow_control) == "dynamic") {
+        EXPECT_GT(events.contacts, 0u) << "nobody began without slots";
+    }
+    if (GetParam().mailbox_slots != 0) {
+        EXPECT_GT(events.farewells, 0u) << "nobody left";
     }
 }
 
@@ -136,7 +158,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, EngineFlowSoak,
                                          Mode{"growing_linear", "growing", "silent", "linear"},
                                          Mode{"growing_exponential", "growing", "silent", "exponential"},
                                          Mode{"dynamic_silent", "dynamic", "silent", "linear"},
-                                         Mode{"dynamic_paper", "dynamic", "paper", "linear"}),
+                                         Mode{"dynamic_paper", "dynamic", "paper", "linear"},
+                                         Mode{"dynamic_crowded", "dynamic", "silent", "linear", 7}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -210,6 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, EngineMessages,
 TEST(EngineCredits, piggybacking_saves_credit_packets) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
+    params.flow_control = "static";
     uint64_t packets[2] = {};
     for (int piggyback : {0, 1}) {
         params.piggyback = piggyback;

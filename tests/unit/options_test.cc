@@ -178,11 +178,47 @@ TEST(Options, unknown_words_are_refused_with_the_known_ones) {
 TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_would_do) {
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
+    params.flow_control = "static";
     params.mailbox_slots = 27;
     // Seven senders, two credit slots and as many data slots each (FC equation 2).
     expect_names(error_of(params), {"btl_velo_mailbox_slots", "27", "28", "btl_velo_slots"});
     params.mailbox_slots = 28;
     EXPECT_EQ(error_of(params), "");
+}
+
+TEST(Options, under_dynamic_a_mailbox_may_be_too_small_for_all_senders_at_a_time) {
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.flow_control = "dynamic";
+    params.mailbox_slots = 5;
+    EXPECT_EQ(error_of(params), "");
+    // One contact slot, and four of one peer.
+    params.mailbox_slots = 4;
+    expect_names(error_of(params), {"btl_velo_mailbox_slots", "btl_velo_contact_slots", "4", "5"});
+    params.stealing = "paper";
+    params.mailbox_slots = 27;
+    expect_names(error_of(params), {"btl_velo_mailbox_slots", "27", "28"});
+}
+
+TEST(Options, mailboxes_are_bounded_in_bytes) {
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.flow_control = "static";
+    const auto slots = [&params](uint32_t ranks) {
+        return make_options(params, rank_of(0, ranks), {}).device.mailbox_slots;
+    };
+    EXPECT_EQ(slots(8), 7u * 58);
+    params.mailbox_bytes = 100 * 64;
+    EXPECT_EQ(slots(8), 98u);  // what divides by seven
+    params.flow_control = "dynamic";
+    EXPECT_EQ(slots(8), 100u);
+    // Unasked, dynamic keeps to 4 MiB whatever the size of the job.
+    params.mailbox_bytes = 0;
+    EXPECT_EQ(slots(1000), 999u * 58);
+    EXPECT_EQ(slots(20'000), 65536u);
+    params.mailbox_bytes = 64;
+    params.mailbox_slots = 60;
+    expect_names(error_of(params), {"btl_velo_mailbox_slots=60", "btl_velo_mailbox_bytes=64"});
 }
 
 TEST(Options, a_mailbox_sized_twice_is_refused_unless_both_agree) {

@@ -1,0 +1,178 @@
+/// DynamicCredits: memory that follows the conversation. Part of dynamic_credits.h.
+///
+/// A peer owns no slot before the first contact. Packets without credits fill the mailbox's contact slots, which
+/// all peers share and whose number the device bounds. Each of the two processes then *meets* the other, if it
+/// has room: it sets static slots and credit slots aside, and says so (welcome). Who is met and welcome uses
+/// credits. *Parting* goes the other way: a farewell says that its sender uses no credits of the peer's and
+/// returns none from here on; the peer answers with its own. Packets of a pair stay in order, so with its
+/// farewell all that a process had under way has been retrieved. Two farewells that cross answer each other.
+///
+/// Welcomes and farewells fill contact slots, so none of this waits for a credit. Who cannot be met, because
+/// the mailbox is shared out to others that are active, goes on with contact slots: slower, and never stuck.
+#pragma once
+
+#include <algorithm>
+
+#include "flowctl/dynamic_credits.h"
+
+namespace velo::flowctl {
+
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::know(PeerIndex index) {
+    if (index < known()) return;
+    peers_.resize(size_t{index} + 1);
+    thresholds_.resize(peers_.size() * (credit_slots_ + 1), 1);
+}
+
+/// False where there is no room. The credit slots bound what the peer's credit packets fill; the proof of
+/// it starts with thresholds of 1 and as many credits as credit slots, as everybody's does under FC 6.3.
+template <DynamicReading kReading>
+bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
+    const uint32_t needed = credit_slots_ + static_slots_;
+    if (available_slots_ < needed || unassigned_slots_ < needed) return false;
+    DynamicPeer& peer = at(index);
+    peer.met = true;
+    peer.current_credits = static_slots_;
+    peer.intended_quota = std::min({first_quota_, sender_slots_max_, unassigned_slots_ - credit_slots_});
+    peer.last_message = messages_;
+    if (peer.welcomed) peer.credits = static_slots_;
+    for (uint32_t place = 0; place <= credit_slots_; ++place) thresholds_[slot_of(index, place)] = 1;
+    available_slots_ -= needed;
+    unassigned_slots_ -= credit_slots_ + peer.intended_quota;
+    ++met_;
+    ++counters_.peers_met;
+    const bool only_static = peer.intended_quota == static_slots_;
+    lists_.add_front(peers_, index, only_static ? Activity::kNull : Activity::kLow);
+    count_null(peer, 1);
+    actions.push({.kind = ActionKind::kSendWelcome, .peer = index});
+    return true;
+}
+
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::contact_sent(PeerIndex to, Actions& actions) {
+    const DynamicPeer& peer = at(to);
+    if (peer.met || peer.leaving) return;
+    if (!meet(to, actions)) make_room(actions);
+}
+
+template <DynamicReading kReading>
+Status DynamicCredits<kReading>::contact_retrieved(PeerIndex from, bool ended, Actions& actions) {
+    if (!by_contact_) return Status::kProtocol;
+    DynamicPeer& peer = at(from);
+    if (peer.met) {
+        if (ended) note_message(peer);
+        return Status::kOk;
+    }
+    messages_ += ended;
+    if (!peer.leaving && !meet(from, actions) && ended) make_room(actions);
+    return Status::kOk;
+}
+
+template <DynamicReading kReading>
+Status DynamicCredits<kReading>::welcome_arrived(PeerIndex from, Actions& actions) {
+    DynamicPeer& peer = at(from);
+    if (!by_contact_ || peer.welcomed) return Status::kProtocol;
+    if (peer.leaving) return Status::kOk;  // void with our farewell
+    peer.welcomed = true;
+    if (!peer.met) {
+        if (!meet(from, actions)) make_room(actions);
+        return Status::kOk;
+    }
+    peer.credits = static_slots_;
+    if (peer.request_waits) send_request(from, actions);
+    return Status::kOk;
+}
+
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::part(PeerIndex from, Actions& actions) {
+    DynamicPeer& peer = at(from);
+    VELO_CHECK(by_contact_ && peer.met, "peer %u is not met", from);
+    count_null(peer, -1);
+    lists_.remove(peers_, from);
+    peer.met = peer.welcomed = false;
+    peer.leaving = true;
+    peer.credits = 0;
+    peer.blocked = peer.request_waits = peer.response_waits = false;
+    --met_;
+    ++leaving_;
+    ++counters_.peers_left;
+    actions.push({.kind = ActionKind::kSendFarewell, .peer = from});
+}
+
+template <DynamicReading kReading>
+Status DynamicCredits<kReading>::farewell_arrived(PeerIndex from, Actions& actions) {
+    if (!by_contact_) return Status::kProtocol;
+    const bool answered = at(from).leaving;
+    forget(from);
+    if (!answered) actions.push({.kind = ActionKind::kSendFarewell, .peer = from});
+    return Status::kOk;
+}
+
+/// Nothing of the peer is left here: its slots are free.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::forget(PeerIndex index) {
+    DynamicPeer& peer = at(index);
+    if (peer.met) {
+        count_null(peer, -1);
+        lists_.remove(peers_, index);
+        --met_;
+    }
+    if (peer.leaving) --leaving_;
+    if (peer.met || peer.leaving) {
+        available_slots_ += peer.current_credits + credit_slots_;
+        unassigned_slots_ += peer.intended_quota + credit_slots_;
+    }
+    peer = {};
+}
+
+/// What each of `active` senders would have if nobody else had more than its static slots.
+template <DynamicReading kReading>
+uint32_t DynamicCredits<kReading>::fair_share(uint32_t active) const {
+    const uint32_t idle = (met_ + leaving_) * credit_slots_ + null_ * static_slots_;
+    const uint32_t shared = data_region_slots_ - std::min(data_region_slots_, idle);
+    active = std::max(active, 1u);
+    return std::max(static_slots_, (shared + active - 1) / active);
+}
+
+/// A sender that has used all that it had takes from what is nobody's first. True: it did.
+template <DynamicReading kReading>
+bool DynamicCredits<kReading>::take_unassigned(DynamicPeer& peer) {
+    const uint32_t most = std::min(sender_slots_max_, fair_share(met_ - null_));
+    if (peer.intended_quota >= most) return false;
+    const uint32_t wanted = std::max(credit_slots_ + 1, peer.intended_quota / 2);
+    const uint32_t more = std::min({wanted, most - peer.intended_quota, unassigned_slots_});
+    peer.intended_quota += more;
+    unassigned_slots_ -= more;
+    return more != 0;
+}
+
+/// A peer that has neither sent a message nor been sent one while many came from others. (Second chance: who
+/// was sent one is asked about again later.)
+template <DynamicReading kReading>
+bool DynamicCredits<kReading>::idle_for_long(DynamicPeer& peer) const {
+    if (std::exchange(peer.used, false)) return false;
+    return messages_ - peer.last_message > kIdleMessagesMin + kIdleGaps * (gap_sum_ / kGapWeight);
+}
+
+/// One step towards room for somebody who could not be met: an idle peer is left; a silent one loses all but
+/// its static slots; one that has more than its share loses the rest. Who could not be met asks again with
+/// its next message.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::make_room(Actions& actions) {
+    if (const PeerIndex idle = lists_.last(Activity::kNull); idle != ActivityLists<DynamicPeer>::kNobody) {
+        if (idle_for_long(at(idle))) return part(idle, actions);
+        lists_.move_front(peers_, idle, Activity::kNull);
+    }
+    for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
+    const PeerIndex index = lists_.last(Activity::kLow);
+    if (index == ActivityLists<DynamicPeer>::kNobody) return;
+    DynamicPeer& victim = at(index);
+    const uint32_t kept = silent(victim) ? static_slots_ : fair_share(met_ - null_ + 1);
+    const uint32_t taken = victim.intended_quota - std::min(victim.intended_quota, kept);
+    victim.intended_quota -= taken;
+    unassigned_slots_ += taken;
+    counters_.steals += taken != 0;
+    after_theft(index, actions);
+}
+
+}  // namespace velo::flowctl

@@ -1,0 +1,117 @@
+// Peers that own no slot until the first contact, and that part at any time: no overflow, nothing lost, and
+// every flow goes on, in every interleaving of small cases.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "tests/exhaustive/flowctl_worlds.h"
+
+namespace velo::exhaustive {
+namespace {
+
+using flowctl::Plan;
+
+/// A mailbox of `contact_slots` and `shared_slots`, out of which peers are met.
+Plan contact_plan(uint32_t peers, uint32_t contact_slots, uint32_t shared_slots, uint32_t credit_slots,
+                  bool piggyback, flowctl::Stealing stealing) {
+    return plan_of({.mode = flowctl::Mode::kDynamic,
+                    .peers = peers,
+                    .mailbox_slots = contact_slots + shared_slots,
+                    .credit_slots = credit_slots,
+                    .piggyback = piggyback,
+                    .stealing = stealing,
+                    .contact_slots = contact_slots});
+}
+
+struct Case {
+    uint32_t shared_slots;
+    uint32_t credit_slots;
+    bool piggyback;
+    bool delayed_returns;
+    uint8_t partings;
+};
+
+std::string case_name(const ::testing::TestParamInfo<Case>& info) {
+    const Case& at = info.param;
+    return "slots" + std::to_string(at.shared_slots) + "_credit_slots" + std::to_string(at.credit_slots) +
+           (at.piggyback ? "_piggyback" : "") + (at.delayed_returns ? "_delayed" : "") + "_partings" +
+           std::to_string(at.partings);
+}
+
+class ContactPair : public ::testing::TestWithParam<Case> {
+  protected:
+    [[nodiscard]] static Verdict explore_pair(uint16_t there, uint16_t back, uint8_t message_packets) {
+        const Case& given = GetParam();
+        // (Under `silent` messages are counted, so endless ones have no end of states.)
+        auto options = pair_options(contact_plan(1, 1, given.shared_slots, given.credit_slots,
+                                                 given.piggyback, flowctl::Stealing::kPaper),
+                                    there, back, message_packets);
+        options.delayed_returns = given.delayed_returns;
+        options.partings = given.partings;
+        options.direct = true;
+        return explore(PairWorld(options));
+    }
+};
+
+TEST_P(ContactPair, endless_messages_one_way_and_both_ways_always_go_on) {
+    expect_holds(explore_pair(kEndless, 0, 1), 10);
+    expect_holds(explore_pair(kEndless, kEndless, 1), 50);
+}
+
+TEST_P(ContactPair, finite_work_both_ways_ends) {
+    expect_holds(explore_pair(3, 2, 2), 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, ContactPair,
+                         ::testing::Values(Case{2, 1, true, false, 0}, Case{2, 1, false, false, 1},
+                                           Case{2, 1, true, false, 1}, Case{3, 1, true, false, 1},
+                                           Case{3, 1, true, true, 1}, Case{4, 2, true, false, 1},
+                                           Case{4, 1, true, false, 2}),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Full, ContactPair,
+                         ::testing::Values(Case{3, 1, true, true, 2}, Case{5, 2, true, true, 1}), case_name);
+
+/// Two senders, and slots for one of them at a time.
+TrioWorld::Options crowded_options(uint32_t contact_slots, uint32_t shared_slots) {
+    TrioWorld::Options options{
+        .plan = contact_plan(2, contact_slots, shared_slots, 1, true, flowctl::Stealing::kSilent)};
+    options.direct = true;
+    return options;
+}
+
+TEST(ContactTrio, who_finds_no_slots_goes_on_without) {
+    for (const uint32_t shared_slots : {2u, 3u}) {
+        auto options = crowded_options(1, shared_slots);
+        options.messages[0][2] = options.messages[1][2] = 4;
+        options.messages[2][0] = 1;
+        expect_holds(explore(TrioWorld(options)), 500);
+    }
+}
+
+TEST(ContactTrio, slots_of_who_has_left_go_to_the_other) {
+    auto options = crowded_options(1, 2);
+    options.messages[0][2] = options.messages[1][2] = 3;
+    options.partings = 1;
+    expect_holds(explore(TrioWorld(options)), 500);
+}
+
+TEST(ContactTrioFull, all_three_share_two_contact_slots) {
+    auto options = crowded_options(2, 4);
+    options.messages[0][2] = 2;
+    options.messages[1][2] = options.messages[2][0] = 1;
+    options.partings = 1;
+    expect_holds(explore(TrioWorld(options)), 5'000);
+}
+
+TEST(ContactMistake, slots_taken_back_before_the_answer_are_found_out) {
+    auto options = pair_options(contact_plan(1, 1, 4, 1, true, flowctl::Stealing::kPaper), 4, 0);
+    options.partings = 1;
+    options.direct = true;
+    options.bug = Bug::kForgetsAtOnce;
+    EXPECT_FALSE(explore(PairWorld(options)).holds());
+}
+
+}  // namespace
+}  // namespace velo::exhaustive

@@ -1,0 +1,227 @@
+// Slots that follow the conversation: whom a process meets, what each owns, and who is left when others need
+// room.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "flowctl/flow_control.h"
+
+namespace velo::flowctl {
+namespace {
+
+constexpr uint32_t kCreditSlots = 2;
+/// Static slots and credit slots.
+constexpr uint32_t kLeastSlots = 2 * kCreditSlots;
+
+Plan contact_plan(uint32_t peers, uint32_t shared_slots, uint32_t contact_slots = 4) {
+    const PlanResult result = plan({.mode = Mode::kDynamic,
+                                    .peers = peers,
+                                    .mailbox_slots = shared_slots + contact_slots,
+                                    .credit_slots = kCreditSlots,
+                                    .contact_slots = contact_slots});
+    EXPECT_TRUE(std::holds_alternative<Plan>(result));
+    return std::get<Plan>(result);
+}
+
+struct Process {
+    FlowControl flow;
+    Actions actions;
+
+    explicit Process(const Plan& plan) : flow(plan) {}
+
+    [[nodiscard]] const DynamicCredits<>& dynamic() const { return *flow.dynamic(); }
+    [[nodiscard]] std::vector<Action> take() {
+        const std::vector<Action> all(actions.begin(), actions.end());
+        actions.clear();
+        return all;
+    }
+    /// A message of one packet, without credits.
+    std::vector<Action> contact(PeerIndex from) {
+        flow.know(from);
+        EXPECT_EQ(flow.contact_retrieved(from, true, actions), Status::kOk);
+        check();
+        return take();
+    }
+    std::vector<Action> retrieve(PeerIndex from) {
+        EXPECT_EQ(flow.packets_retrieved(from, 1, {.ended = true}, actions), Status::kOk);
+        check();
+        return take();
+    }
+    void check() const {
+        uint32_t granted = 0;
+        for (PeerIndex peer = 0; peer < flow.known(); ++peer) {
+            EXPECT_TRUE(flow.check_invariants(peer)) << peer;
+            granted += flow.granted(peer);
+        }
+        EXPECT_EQ(dynamic().available_slots() + granted + dynamic().lent_credit_slots(), slots);
+    }
+    uint32_t slots = 0;
+};
+
+Process process(const Plan& plan) {
+    Process made(plan);
+    made.slots = plan.data_region_slots;
+    return made;
+}
+
+TEST(Contact, who_was_never_talked_to_owns_nothing_and_has_no_entry) {
+    Process here = process(contact_plan(1000, 4000));
+    EXPECT_EQ(here.flow.known(), 0u);
+    EXPECT_EQ(here.flow.slot_owners(), 0u);
+    EXPECT_EQ(here.dynamic().available_slots(), 4000u);
+}
+
+TEST(Contact, the_first_packet_brings_slots_and_a_welcome) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_EQ(here.contact(3), (std::vector<Action>{{.kind = ActionKind::kSendWelcome, .peer = 3}}));
+    EXPECT_EQ(here.flow.granted(3), kCreditSlots);
+    EXPECT_EQ(here.flow.quota(3), 40u - kCreditSlots);
+    EXPECT_EQ(here.dynamic().available_slots(), 400 - kLeastSlots);
+    EXPECT_EQ(here.flow.slot_owners(), 1u);
+    // The next packet that was on its way brings nothing new.
+    EXPECT_TRUE(here.contact(3).empty());
+}
+
+TEST(Contact, credits_are_used_by_who_is_met_and_welcome) {
+    Process here = process(contact_plan(10, 400));
+    here.flow.know(0);
+    EXPECT_TRUE(here.flow.by_contact(0));
+    here.flow.contact_sent(0, here.actions);
+    EXPECT_EQ(here.take().size(), 1u);
+    EXPECT_TRUE(here.flow.by_contact(0));
+    EXPECT_EQ(here.flow.sendable(0, 9), 0u);
+    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    EXPECT_FALSE(here.flow.by_contact(0));
+    EXPECT_EQ(here.flow.sendable(0, 9), kCreditSlots);
+    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kProtocol);
+}
+
+TEST(Contact, who_finds_no_room_is_not_met_and_loses_nothing) {
+    Process here = process(contact_plan(10, kLeastSlots + 1));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    EXPECT_TRUE(here.contact(1).empty());
+    EXPECT_EQ(here.flow.welcome_arrived(1, here.actions), Status::kOk);
+    EXPECT_TRUE(here.flow.by_contact(1));
+    EXPECT_EQ(here.flow.sendable(1, 1), 0u);
+}
+
+TEST(Contact, idle_peer_is_left_where_another_needs_its_slots) {
+    Process here = process(contact_plan(10, kLeastSlots));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    std::vector<Action> actions;
+    uint32_t messages = 0;
+    while (actions.empty() && messages < 1000) {
+        actions = here.contact(1);
+        ++messages;
+    }
+    // Not at once: it may only have been quiet for a moment.
+    EXPECT_GT(messages, 64u);
+    EXPECT_EQ(actions, (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_TRUE(here.contact(1).empty()) << "its packets may still be under way";
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_TRUE(here.take().empty()) << "it was the answer";
+    EXPECT_EQ(here.contact(1), (std::vector<Action>{{.kind = ActionKind::kSendWelcome, .peer = 1}}));
+}
+
+TEST(Contact, a_peer_that_is_sent_messages_is_not_left) {
+    Process here = process(contact_plan(10, kLeastSlots));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    for (int message = 0; message < 1000; ++message) {
+        here.flow.packets_sent(0, 1);
+        EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
+        EXPECT_TRUE(here.contact(1).empty());
+    }
+}
+
+TEST(Contact, a_farewell_is_answered_and_makes_both_strangers) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_TRUE(here.flow.by_contact(0));
+    EXPECT_EQ(here.dynamic().available_slots(), 400u);
+    EXPECT_EQ(here.dynamic().unassigned_slots(), 400u);
+}
+
+TEST(Contact, farewells_that_cross_answer_each_other) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    here.flow.part(0, here.actions);
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_TRUE(here.take().empty());
+    EXPECT_EQ(here.dynamic().available_slots(), 400u);
+}
+
+TEST(Contact, packets_under_way_to_who_parts_are_still_counted) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    here.flow.part(0, here.actions);
+    here.actions.clear();
+    EXPECT_TRUE(here.retrieve(0).empty());
+    EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.control_arrived(0, ControlKind::kReturnRequest, 0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.packets_retrieved(0, 2, {}, here.actions), Status::kProtocol) << "it had one more";
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_TRUE(here.take().empty());
+    here.check();
+}
+
+TEST(Contact, slots_of_nobody_go_to_those_that_use_theirs_up) {
+    // A share by the size of the job is 4 slots; five of a hundred talk.
+    Process here = process(contact_plan(100, 400));
+    for (PeerIndex peer = 0; peer < 5; ++peer) EXPECT_EQ(here.contact(peer).size(), 1u);
+    EXPECT_EQ(here.flow.quota(0), kCreditSlots);
+    for (int round = 0; round < 200; ++round) {
+        for (PeerIndex peer = 0; peer < 5; ++peer) here.retrieve(peer);
+    }
+    for (PeerIndex peer = 0; peer < 5; ++peer) EXPECT_EQ(here.flow.quota(peer), 400u / 5 - kCreditSlots);
+    EXPECT_EQ(here.dynamic().unassigned_slots(), 0u);
+}
+
+TEST(Contact, who_comes_late_is_given_slots_of_who_has_more_than_its_share) {
+    Process here = process(contact_plan(100, 40));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    for (int packet = 0; packet < 100; ++packet) here.retrieve(0);
+    EXPECT_EQ(here.flow.quota(0), 40u - kCreditSlots);
+    bool met = false;
+    for (int message = 0; message < 20 && !met; ++message) {
+        for (const Action& action : here.contact(1)) met |= action.kind == ActionKind::kSendWelcome;
+        here.retrieve(0);
+    }
+    EXPECT_TRUE(met);
+    EXPECT_LE(here.flow.quota(0), 20u);
+}
+
+TEST(Contact, nothing_of_it_is_known_to_other_plans) {
+    const PlanResult result = plan({.mode = Mode::kDynamic, .peers = 2, .mailbox_slots = 40});
+    Process here(std::get<Plan>(result));
+    EXPECT_FALSE(here.flow.by_contact(0));
+    EXPECT_EQ(here.flow.contact_retrieved(0, true, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kProtocol);
+    EXPECT_TRUE(here.actions.empty());
+}
+
+TEST(Contact, contact_slots_are_a_64th_and_never_cost_a_peer_its_place) {
+    Config config{.mode = Mode::kDynamic, .peers = 15, .slots_per_peer = 16};
+    EXPECT_EQ(contact_slots_for(config, 64), 3u);
+    EXPECT_EQ(contact_slots_for(config, 2), 2u);
+    config.mailbox_slots = 64 * 1000;
+    EXPECT_EQ(contact_slots_for(config, 64), 64u);
+    config.mailbox_slots = 15 * kLeastSlots;
+    EXPECT_EQ(contact_slots_for(config, 64), 0u);
+    config.mailbox_slots = 15 * kLeastSlots - 1;
+    EXPECT_EQ(contact_slots_for(config, 64), 1u);
+    config.stealing = Stealing::kPaper;
+    EXPECT_EQ(contact_slots_for(config, 64), 0u);
+    config = {.mode = Mode::kStatic, .peers = 15, .slots_per_peer = 16};
+    EXPECT_EQ(contact_slots_for(config, 64), 0u);
+}
+
+}  // namespace
+}  // namespace velo::flowctl
