@@ -10,6 +10,7 @@
 #include "flowctl/actions.h"
 #include "flowctl/activity_lists.h"
 #include "flowctl/dynamic_reading.h"
+#include "flowctl/message_turns.h"
 #include "flowctl/plan.h"
 #include "flowctl/sender_table.h"
 #include "flowctl/static_credits.h"
@@ -33,8 +34,8 @@ struct DynamicPeer {
     /// Neighbours in the activity list.
     PeerIndex newer = 0;
     PeerIndex older = 0;
-    /// Receiver role, counted in messages of all senders: the peer's last one (Stealing::kSilent).
-    uint32_t last_message = 0;
+    /// Receiver role (Stealing::kSilent, kTurns).
+    MessageTurn turn;
     /// Thresholds reached since the last monitoring point.
     uint8_t thresholds_reached = 0;
     /// Where in the ring of thresholds the head of the FIFO is.
@@ -45,8 +46,10 @@ struct DynamicPeer {
     /// Sender role: a compulsory request, or a response, waits for a credit.
     bool request_waits : 1 = false;
     bool response_waits : 1 = false;
+    /// Receiver role: between its messages, and short of credits for the next one (Stealing::kTurns).
+    bool waits : 1 = false;
 };
-static_assert(sizeof(DynamicPeer) == 36, "with three thresholds 42 bytes, a third of FC's 150 (equation 7)");
+static_assert(sizeof(DynamicPeer) == 44, "with three thresholds 50 bytes, a third of FC's 150 (equation 7)");
 
 /// What happened among the senders of one receiver.
 struct DynamicCounters {
@@ -65,6 +68,8 @@ struct DynamicCounters {
 ///   a slot was free, the packet's own, so at least one credit went back. Hence no sender waits for ever.
 /// - The FIFO lists the last credit_slots + 1 returns. With m explicit credit packets unread, a sender can
 ///   use only what lies before them in the list, which is why no credit region overflows.
+/// A return may be put off after its threshold was reached, and be of any size that is available: neither
+/// touches the invariants. But a sender that has less than its static slots gets some at once.
 /// The paper leaves steps open, and some of its steps break these; `kReading` says which reading is taken.
 /// The default is the one that the explorer found nothing against (docs/flow-control.md); tests switch the
 /// others on.
@@ -112,6 +117,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     [[nodiscard]] Status return_requested(PeerIndex by, Actions& actions) {
         DynamicPeer& peer = at(by);
         if (peer.response_waits) return Status::kProtocol;
+        turns_.discount_packet(peer);
         if (peer.credits != 0) {
             send_response(by, actions);
         } else {
@@ -130,8 +136,9 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.current_credits -= packets;
         peer.retrieved_packets += packets;
         available_slots_ += packets;
-        if (end.ended) note_message(peer);
-        if (reached(from)) return_credits(from, actions);
+        turns_.packets_retrieved(peer, packets, end.ended);
+        return_what_is_due(from, actions);
+        serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -146,7 +153,9 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         available_slots_ += credits;
         if constexpr (kReading.response == DynamicReading::Response::kTrim) trim(from, credits);
         peer.blocked = false;
-        if (kReading.test_after_unblocking && reached(from)) return_credits(from, actions);
+        turns_.discount_packet(peer);
+        if (kReading.test_after_unblocking) return_what_is_due(from, actions);
+        serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -161,6 +170,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.credits = peer.current_credits = peer.piggybacked_credits = 0;
         peer.retrieved_packets = credit_slots_;
         peer.blocked = peer.request_waits = peer.response_waits = false;
+        // In the middle of a message for ever, it is given nothing for the next one.
+        peer.turn.message_packets = 1;
     }
 
     // For tests, counters and reports.
@@ -193,12 +204,12 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     using SenderTable<DynamicPeer>::at;
     using SenderTable<DynamicPeer>::peers_;
 
-    /// A sender is silent after so many of the gaps that are usual between messages of one sender, and at
-    /// least so many messages of others.
+    /// A sender is silent after so many of the gaps that are usual between messages of one sender.
     static constexpr uint32_t kSilentGaps = 2;
-    static constexpr uint32_t kSilentMessagesMin = 16;
-    /// The usual gap is a mean over about so many messages.
-    static constexpr uint32_t kGapWeight = 16;
+    /// Where senders come in any order, one in e^4 gaps is as long as this, and not one in e^2.
+    static constexpr uint32_t kSilentGapsTurns = 4;
+    /// This share of the data region is given to senders in the middle of a message only.
+    static constexpr uint32_t kHeldBack = 16;
 
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {
@@ -225,6 +236,11 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         threshold = static_cast<uint16_t>(threshold + packets);
     }
 
+    /// Whether credits can be given for a message that is only expected.
+    [[nodiscard]] bool spare(uint32_t credits) const noexcept {
+        return credits + data_region_slots_ / kHeldBack <= available_slots_;
+    }
+
     void grant(DynamicPeer& peer, uint32_t credits) {
         peer.current_credits += credits;
         available_slots_ -= credits;
@@ -235,19 +251,43 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         return std::min(threshold_for(peer.intended_quota, credit_slots_), return_max_);
     }
 
+    /// Packets to be sent in one turn: a message, but not more than half of the region for one sender.
+    [[nodiscard]] uint32_t turn_packets(const DynamicPeer& peer) const noexcept {
+        return std::min(turns_.expected_packets(peer), std::max(static_slots_, data_region_slots_ / 2));
+    }
+    /// Whether the share is too small for a turn without a stall (equation 3).
+    [[nodiscard]] bool takes_turns(const DynamicPeer& peer) const noexcept {
+        if (stealing_ != Stealing::kTurns) return false;
+        const uint32_t packets = turn_packets(peer);
+        if (peer.intended_quota >= 2 * packets) return false;  // saves the division
+        return peer.intended_quota - peer.intended_quota / (credit_slots_ + 1) < packets;
+    }
+
     void move(PeerIndex index, Activity level) {
         counters_.list_moves += lists_.level_of(at(index)) != level;
         lists_.move_front(peers_, index, level);
     }
 
+    void return_what_is_due(PeerIndex index, Actions& actions) {
+        const DynamicPeer& peer = at(index);
+        if (!reached(index)) return;
+        if (!peer.blocked && takes_turns(peer)) [[unlikely]] {
+            return_in_turn(index, actions);
+        } else {
+            return_credits(index, actions);
+        }
+    }
     void return_credits(PeerIndex index, Actions& actions);
+    uint32_t lacking(const DynamicPeer& peer) const;
+    void return_in_turn(PeerIndex index, Actions& actions);
+    void serve_waiting(Actions& actions);
+    void give(PeerIndex index, uint32_t credits, Actions& actions);
+    uint32_t piggyback_in_turn(PeerIndex to, uint32_t max, Actions& actions);
     uint32_t due_to_blocked(PeerIndex index);
     uint32_t due(PeerIndex index, uint32_t max);
     void count_threshold(PeerIndex index, Actions& actions);
     void monitor(PeerIndex index, Actions& actions);
     void steal(PeerIndex index, Actions& actions);
-    bool silent(const DynamicPeer& peer) const;
-    void note_message(DynamicPeer& peer);
     void trim(PeerIndex index, uint32_t credits);
 
     void send_request(PeerIndex to, Actions& actions) {
@@ -269,9 +309,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     std::vector<uint16_t> thresholds_;
     ActivityLists<DynamicPeer> lists_;
     uint32_t available_slots_;
-    uint32_t messages_ = 0;
-    /// kGapWeight times the mean gap.
-    uint32_t gap_sum_ = 0;
+    MessageTurns<DynamicPeer> turns_;
     DynamicCounters counters_;
     uint32_t credit_slots_;
     uint32_t static_slots_;
@@ -350,6 +388,8 @@ uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Ac
     DynamicPeer& peer = at(to);
     if (peer.blocked) return 0;
     max = std::min(max, return_max_);
+    if (takes_turns(peer)) [[unlikely]]
+        return piggyback_in_turn(to, max, actions);
     if (peer.retrieved_packets + peer.piggybacked_credits < threshold(to)) {
         const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
         const uint32_t credits = std::min({peer.retrieved_packets, max, free});
@@ -408,7 +448,7 @@ void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
             break;
     }
     // Who takes from the silent alone need not have been active for long.
-    if (room && stealing_ == Stealing::kSilent) steal(index, actions);
+    if (room && stealing_ != Stealing::kPaper) steal(index, actions);
 }
 
 /// FC 6.4 and 6.5.2, figure 13.
@@ -418,11 +458,12 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& peer = at(index);
     DynamicPeer& victim = at(victim_index);
-    const bool idle = stealing_ == Stealing::kSilent && silent(victim);
+    const uint32_t gaps = stealing_ == Stealing::kTurns ? kSilentGapsTurns : kSilentGaps;
+    const bool idle = stealing_ != Stealing::kPaper && turns_.silent(victim, gaps);
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
     // equal ones take nothing from each other.
     const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;
-    if (stealing_ == Stealing::kSilent && !idle && victim.intended_quota <= much_more) {
+    if (stealing_ != Stealing::kPaper && !idle && victim.intended_quota <= much_more) {
         move(victim_index, Activity::kMedium);
         return;
     }
@@ -450,23 +491,6 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     }
 }
 
-/// Stealing::kSilent: a sender that takes part in what is going on would have sent something since. The usual
-/// gap between two messages of one sender is the number of active senders where they take turns, and 1 where
-/// there is one.
-template <DynamicReading kReading>
-bool DynamicCredits<kReading>::silent(const DynamicPeer& peer) const {
-    return messages_ - peer.last_message > kSilentMessagesMin + kSilentGaps * (gap_sum_ / kGapWeight);
-}
-
-template <DynamicReading kReading>
-void DynamicCredits<kReading>::note_message(DynamicPeer& peer) {
-    const uint32_t gap = ++messages_ - peer.last_message;
-    peer.last_message = messages_;
-    // Who comes back after long is no measure, and moves the mean a little only.
-    const uint32_t mean = gap_sum_ / kGapWeight;
-    gap_sum_ += std::min(gap, 2 * mean + kSilentMessagesMin) - mean;
-}
-
 /// Takes `credits` off the thresholds, the last ones first, and leaves each at least 1.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::trim(PeerIndex index, uint32_t credits) {
@@ -482,7 +506,7 @@ template <DynamicReading kReading>
 template <typename Visit>
 void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
     visit(available_slots_);
-    if (stealing_ == Stealing::kSilent) visit(gap_sum_);
+    if (stealing_ != Stealing::kPaper) turns_.visit_state(peers_, visit);
     for (PeerIndex index = 0; index < peers_.size(); ++index) {
         const DynamicPeer& peer = peers_[index];
         visit(peer.credits);
@@ -493,7 +517,6 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
               peer.response_waits);
         for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
-        if (stealing_ == Stealing::kSilent) visit(messages_ - peer.last_message);
     }
     for (const Activity level : {Activity::kLow, Activity::kMedium, Activity::kHigh, Activity::kNull}) {
         for (PeerIndex at = lists_.last(level); at != ActivityLists<DynamicPeer>::kNobody;
@@ -505,3 +528,5 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
 }
 
 }  // namespace velo::flowctl
+
+#include "flowctl/dynamic_turns.h"  // IWYU pragma: export

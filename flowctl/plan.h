@@ -79,7 +79,7 @@ struct Config {
     /// are (FC 7.4.1 needed a limit).
     uint32_t sender_slots_max = 0;
     /// kDynamic.
-    Stealing stealing = Stealing::kSilent;
+    Stealing stealing = Stealing::kTurns;
     /// kGrowing: how a share grows, what it starts with, and by how many slots it grows linearly.
     Growth growth = Growth::kLinear;
     uint32_t growing_start = 4;
@@ -113,7 +113,7 @@ struct Plan {
     uint32_t sender_slots_max = 0;
     uint32_t growing_step = 0;
     Growth growth = Growth::kLinear;
-    Stealing stealing = Stealing::kSilent;
+    Stealing stealing = Stealing::kTurns;
     bool piggyback = false;
 
     [[nodiscard]] constexpr bool favours(PeerIndex peer) const noexcept { return peer < excess_peers; }

@@ -136,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, EngineFlowSoak,
                                          Mode{"growing_linear", "growing", "silent", "linear"},
                                          Mode{"growing_exponential", "growing", "silent", "exponential"},
                                          Mode{"dynamic_silent", "dynamic", "silent", "linear"},
+                                         Mode{"dynamic_turns", "dynamic", "turns", "linear"},
                                          Mode{"dynamic_paper", "dynamic", "paper", "linear"}),
                          [](const auto& info) { return info.param.name; });
 
