@@ -210,6 +210,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     static constexpr uint32_t kSilentGapsTurns = 4;
     /// This share of the data region is given to senders in the middle of a message only.
     static constexpr uint32_t kHeldBack = 16;
+    /// More than one an event, so that the queue does not grow; few, so that an event is O(1).
+    static constexpr uint32_t kWaitingLookedAt = 2;
 
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {

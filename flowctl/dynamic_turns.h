@@ -37,16 +37,22 @@ void DynamicCredits<kReading>::return_in_turn(PeerIndex index, Actions& actions)
 /// Who is in the middle of a message by then has been seen to; who is blocked, when the response comes.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::serve_waiting(Actions& actions) {
-    while (turns_.first_waiting() != MessageTurns<DynamicPeer>::kNobody &&
-           actions.size() + 1 < Actions::kCapacity) {
+    for (uint32_t looked_at = 0; looked_at < kWaitingLookedAt; ++looked_at) {
         const PeerIndex index = turns_.first_waiting();
+        if (index == MessageTurns<DynamicPeer>::kNobody || actions.size() + 1 >= Actions::kCapacity) return;
         const DynamicPeer& peer = at(index);
         const uint32_t wanted = lacking(peer);
         const bool possible = wanted != 0 && peer.turn.message_packets == 0 && !peer.blocked &&
                               takes_turns(peer) && reached(index);
-        if (possible && (!turns_.near(peer) || !spare(wanted))) return;
+        const bool early = turns_.first_came_early(peers_);
+        if (possible && !early && (!turns_.near(peer) || !spare(wanted))) return;
         turns_.first_waits_no_longer(peers_);
-        if (possible) give(index, wanted, actions);
+        if (!possible) continue;
+        if (early) {
+            turns_.wait(peers_, index);
+        } else {
+            give(index, wanted, actions);
+        }
     }
 }
 

@@ -65,7 +65,8 @@ class MessageTurns {
         return peer.turn.message_packets_max != 0 ? peer.turn.message_packets_max : typical_packets_;
     }
 
-    // Those that wait for credits, in the order of their last messages.
+    // Those that wait for credits, in the order of their last messages. Whose message came before it was
+    // given any keeps its place, and goes behind the others when it is found first.
 
     [[nodiscard]] PeerIndex first_waiting() const noexcept { return first_; }
 
@@ -76,6 +77,11 @@ class MessageTurns {
         peer.turn.next_waiting = kNobody;
         (first_ == kNobody ? first_ : peers[last_].turn.next_waiting) = index;
         last_ = index;
+    }
+
+    [[nodiscard]] bool first_came_early(const std::vector<Peer>& peers) const noexcept {
+        const Peer& peer = peers[first_];
+        return first_ != last_ && age(peer) < age(peers[peer.turn.next_waiting]);
     }
 
     void first_waits_no_longer(std::vector<Peer>& peers) {

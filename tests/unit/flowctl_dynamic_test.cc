@@ -366,6 +366,14 @@ TEST_F(Turns, who_comes_out_of_turn_waits_once) {
     EXPECT_LE(waits, 2u);
 }
 
+TEST_F(Turns, who_came_early_does_not_keep_the_others_waiting) {
+    rounds(5);
+    message(4);
+    waits = 0;
+    for (const PeerIndex peer : {0, 1, 2, 3, 5, 6, 7, 8, 9}) message(peer);
+    EXPECT_EQ(waits, 0u);
+}
+
 TEST_F(Turns, credits_of_a_turn_ride_in_a_message_to_the_sender) {
     rounds(5);
     returns.assign(kSenders, 0);
