@@ -32,14 +32,16 @@ bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
     if (available_slots_ < needed || unassigned_slots_ < needed) return false;
     DynamicPeer& peer = at(index);
     peer.met = true;
+    peer.spends = false;
     peer.current_credits = static_slots_;
     peer.intended_quota = std::min({first_quota_, sender_slots_max_, unassigned_slots_ - credit_slots_});
-    peer.last_message = messages_;
+    turns_.begin(peer);
     if (peer.welcomed) peer.credits = static_slots_;
     for (uint32_t place = 0; place <= credit_slots_; ++place) thresholds_[slot_of(index, place)] = 1;
     available_slots_ -= needed;
     unassigned_slots_ -= credit_slots_ + peer.intended_quota;
     ++met_;
+    last_meeting_ = turns_.messages();
     ++counters_.peers_met;
     const bool only_static = peer.intended_quota == static_slots_;
     lists_.add_front(peers_, index, only_static ? Activity::kNull : Activity::kLow);
@@ -49,22 +51,33 @@ bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
 }
 
 template <DynamicReading kReading>
-void DynamicCredits<kReading>::contact_sent(PeerIndex to, Actions& actions) {
-    const DynamicPeer& peer = at(to);
-    if (peer.met || peer.leaving) return;
-    if (!meet(to, actions)) make_room(actions);
+void DynamicCredits<kReading>::meet_if_possible(PeerIndex index, Actions& actions) {
+    if (meet(index, actions)) return;
+    make_room(actions);
+    meet(index, actions);
 }
 
 template <DynamicReading kReading>
-Status DynamicCredits<kReading>::contact_retrieved(PeerIndex from, bool ended, Actions& actions) {
+void DynamicCredits<kReading>::contact_sent(PeerIndex to, Actions& actions) {
+    const DynamicPeer& peer = at(to);
+    if (peer.met || peer.leaving) return;
+    meet_if_possible(to, actions);
+}
+
+template <DynamicReading kReading>
+Status DynamicCredits<kReading>::contact_retrieved(PeerIndex from, uint32_t packets, bool ended,
+                                                   Actions& actions) {
     if (!by_contact_) return Status::kProtocol;
     DynamicPeer& peer = at(from);
-    if (peer.met) {
-        if (ended) note_message(peer);
-        return Status::kOk;
+    turns_.packets_retrieved(peer, packets, ended);
+    if (!peer.met && !peer.leaving) {
+        // Not a step for each packet of a long message.
+        if (ended) {
+            meet_if_possible(from, actions);
+        } else {
+            meet(from, actions);
+        }
     }
-    messages_ += ended;
-    if (!peer.leaving && !meet(from, actions) && ended) make_room(actions);
     return Status::kOk;
 }
 
@@ -75,7 +88,7 @@ Status DynamicCredits<kReading>::welcome_arrived(PeerIndex from, Actions& action
     if (peer.leaving) return Status::kOk;  // void with our farewell
     peer.welcomed = true;
     if (!peer.met) {
-        if (!meet(from, actions)) make_room(actions);
+        meet_if_possible(from, actions);
         return Status::kOk;
     }
     peer.credits = static_slots_;
@@ -108,7 +121,7 @@ Status DynamicCredits<kReading>::farewell_arrived(PeerIndex from, Actions& actio
     return Status::kOk;
 }
 
-/// Nothing of the peer is left here: its slots are free.
+/// Nothing of the peer is left here: its slots are free. (Its place among those that wait is passed over.)
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::forget(PeerIndex index) {
     DynamicPeer& peer = at(index);
@@ -122,7 +135,8 @@ void DynamicCredits<kReading>::forget(PeerIndex index) {
         available_slots_ += peer.current_credits + credit_slots_;
         unassigned_slots_ += peer.intended_quota + credit_slots_;
     }
-    peer = {};
+    peer = {.turn = peer.turn, .waits = peer.waits};
+    peer.turn.message_packets_max = 0;
 }
 
 /// What each of `active` senders would have if nobody else had more than its static slots.
@@ -150,13 +164,16 @@ bool DynamicCredits<kReading>::take_unassigned(DynamicPeer& peer) {
 /// was sent one is asked about again later.)
 template <DynamicReading kReading>
 bool DynamicCredits<kReading>::idle_for_long(DynamicPeer& peer) const {
-    if (std::exchange(peer.used, false)) return false;
-    return messages_ - peer.last_message > kIdleMessagesMin + kIdleGaps * (gap_sum_ / kGapWeight);
+    if (peer.used) {
+        peer.used = false;
+        return false;
+    }
+    return turns_.silent(peer, kIdleGaps, kIdleMessages);
 }
 
 /// One step towards room for somebody who could not be met: an idle peer is left; a silent one loses all but
-/// its static slots; one that has more than its share loses the rest. Who could not be met asks again with
-/// its next message.
+/// its static slots; another one what it has beyond its share, or as much as is needed. Who could not be met
+/// asks again with its next message.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::make_room(Actions& actions) {
     if (const PeerIndex idle = lists_.last(Activity::kNull); idle != ActivityLists<DynamicPeer>::kNobody) {
@@ -167,8 +184,11 @@ void DynamicCredits<kReading>::make_room(Actions& actions) {
     const PeerIndex index = lists_.last(Activity::kLow);
     if (index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& victim = at(index);
-    const uint32_t kept = silent(victim) ? static_slots_ : fair_share(met_ - null_ + 1);
-    const uint32_t taken = victim.intended_quota - std::min(victim.intended_quota, kept);
+    const uint32_t kept = turns_.silent(victim, silent_gaps()) ? static_slots_ : fair_share(met_ - null_ + 1);
+    const uint32_t needed = credit_slots_ + static_slots_;
+    const uint32_t lacks = needed - std::min(needed, unassigned_slots_);
+    const uint32_t taken = std::max(victim.intended_quota - std::min(victim.intended_quota, kept),
+                                    std::min(lacks, victim.intended_quota - static_slots_));
     victim.intended_quota -= taken;
     unassigned_slots_ += taken;
     counters_.steals += taken != 0;

@@ -10,6 +10,7 @@
 #include "flowctl/actions.h"
 #include "flowctl/activity_lists.h"
 #include "flowctl/dynamic_reading.h"
+#include "flowctl/message_turns.h"
 #include "flowctl/plan.h"
 #include "flowctl/sender_table.h"
 #include "flowctl/static_credits.h"
@@ -33,8 +34,8 @@ struct DynamicPeer {
     /// Neighbours in the activity list.
     PeerIndex newer = 0;
     PeerIndex older = 0;
-    /// Receiver role, counted in messages of all senders: the peer's last one (Stealing::kSilent).
-    uint32_t last_message = 0;
+    /// Receiver role (Stealing::kSilent, kTurns).
+    MessageTurn turn;
     /// Thresholds reached since the last monitoring point.
     uint8_t thresholds_reached = 0;
     /// Where in the ring of thresholds the head of the FIFO is.
@@ -45,16 +46,20 @@ struct DynamicPeer {
     /// Sender role: a compulsory request, or a response, waits for a credit.
     bool request_waits : 1 = false;
     bool response_waits : 1 = false;
+    /// Receiver role: between its messages, and short of credits for the next one (Stealing::kTurns).
+    bool waits : 1 = false;
     /// Receiver role: it owns slots here, has been told so, and is in a list.
     bool met : 1 = false;
+    /// Receiver role: it has used credits since it was met, so it has been told of them, and has met us.
+    bool spends : 1 = false;
     /// Sender role: it has told us that we own slots there.
     bool welcomed : 1 = false;
     /// We have said farewell, and it has not yet.
     bool leaving : 1 = false;
     /// Sender role: packets went there since it was last looked at.
-    bool used = false;
+    bool used : 1 = false;
 };
-static_assert(sizeof(DynamicPeer) == 36, "with three thresholds 42 bytes, a third of FC's 150 (equation 7)");
+static_assert(sizeof(DynamicPeer) == 44, "with three thresholds 50 bytes, a third of FC's 150 (equation 7)");
 
 /// What happened among the senders of one receiver.
 struct DynamicCounters {
@@ -76,6 +81,8 @@ struct DynamicCounters {
 ///   a slot was free, the packet's own, so at least one credit went back. Hence no sender waits for ever.
 /// - The FIFO lists the last credit_slots + 1 returns. With m explicit credit packets unread, a sender can
 ///   use only what lies before them in the list, which is why no credit region overflows.
+/// A return may be put off after its threshold was reached, and be of any size that is available: neither
+/// touches the invariants. But a sender that has less than its static slots gets some at once.
 /// The paper leaves steps open, and some of its steps break these; `kReading` says which reading is taken.
 /// The default is the one that the explorer found nothing against (docs/flow-control.md); tests switch the
 /// others on.
@@ -90,6 +97,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
           credit_slots_(plan.credit_slots),
           static_slots_(plan.quota),
           first_quota_(plan.first_quota),
+          planned_peers_(plan.peers),
           data_region_slots_(plan.data_region_slots),
           sender_slots_max_(plan.sender_slots_max),
           return_max_(plan.return_max),
@@ -98,7 +106,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
           stealing_(plan.stealing) {
         for (PeerIndex index = 0; index < known(); ++index) {
             DynamicPeer& peer = peers_[index];
-            peer.met = peer.welcomed = true;
+            peer.met = peer.welcomed = peer.spends = true;
             peer.credits = peer.current_credits = static_slots_;
             const uint32_t equal_share =
                 plan.data_region_slots / plan.peers + (index < plan.data_region_slots % plan.peers ? 1 : 0);
@@ -135,6 +143,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         DynamicPeer& peer = at(by);
         if (peer.leaving) return Status::kOk;  // what it wants back is on its way
         if (!peer.met || peer.response_waits) return Status::kProtocol;
+        turns_.discount_packet(peer);
         if (peer.credits != 0) {
             send_response(by, actions);
         } else {
@@ -152,11 +161,13 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
             return Status::kProtocol;
         peer.current_credits -= packets;
         peer.retrieved_packets += packets;
+        peer.spends = true;
         available_slots_ += packets;
         if (peer.leaving) [[unlikely]]
             return Status::kOk;
-        if (end.ended) note_message(peer);
-        if (reached(from)) return_credits(from, actions);
+        turns_.packets_retrieved(peer, packets, end.ended);
+        return_what_is_due(from, actions);
+        serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -172,7 +183,9 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         available_slots_ += credits;
         if constexpr (kReading.response == DynamicReading::Response::kTrim) trim(from, credits);
         peer.blocked = false;
-        if (kReading.test_after_unblocking && reached(from)) return_credits(from, actions);
+        turns_.discount_packet(peer);
+        if (kReading.test_after_unblocking) return_what_is_due(from, actions);
+        serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -189,8 +202,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     }
     /// We are about to send to a peer without credits; its answers are to find slots here.
     void contact_sent(PeerIndex to, Actions& actions);
-    /// A packet that filled a contact slot has been retrieved; `ended`: the last one of a message.
-    [[nodiscard]] Status contact_retrieved(PeerIndex from, bool ended, Actions& actions);
+    /// Packets of one message that filled contact slots have been retrieved; `ended`: its last one, too.
+    [[nodiscard]] Status contact_retrieved(PeerIndex from, uint32_t packets, bool ended, Actions& actions);
     /// We own static slots there.
     [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions);
     /// The peer neither uses slots here nor lends us any, from here on.
@@ -215,6 +228,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.credits = peer.current_credits = peer.piggybacked_credits = 0;
         peer.retrieved_packets = credit_slots_;
         peer.blocked = peer.request_waits = peer.response_waits = false;
+        // In the middle of a message for ever, it is given nothing for the next one.
+        peer.turn.message_packets = 1;
     }
 
     // For tests, counters and reports.
@@ -248,15 +263,17 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     using SenderTable<DynamicPeer>::at;
     using SenderTable<DynamicPeer>::peers_;
 
-    /// A sender is silent after so many of the gaps that are usual between messages of one sender, and at
-    /// least so many messages of others.
+    /// A sender is silent after so many of the gaps that are usual between messages of one sender.
     static constexpr uint32_t kSilentGaps = 2;
-    static constexpr uint32_t kSilentMessagesMin = 16;
-    /// The usual gap is a mean over about so many messages.
-    static constexpr uint32_t kGapWeight = 16;
-    /// A peer has been idle for long after so many of these gaps, and at least so many messages of others.
+    /// Where senders come in any order, one in e^4 gaps is as long as this, and not one in e^2.
+    static constexpr uint32_t kSilentGapsTurns = 4;
+    /// A peer has been idle for long after so many gaps, and so many messages of others beyond them.
     static constexpr uint32_t kIdleGaps = 8;
-    static constexpr uint32_t kIdleMessagesMin = 64;
+    static constexpr uint32_t kIdleMessages = 64;
+    /// This share of the data region is given to senders in the middle of a message only.
+    static constexpr uint32_t kHeldBack = 16;
+    /// More than one an event, so that the queue does not grow; few, so that an event is O(1).
+    static constexpr uint32_t kWaitingLookedAt = 2;
 
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t slot_of(PeerIndex index, uint32_t place) const noexcept {
@@ -283,6 +300,17 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         threshold = static_cast<uint16_t>(threshold + packets);
     }
 
+    /// Whether credits can be given for a message that is only expected.
+    [[nodiscard]] bool spare(uint32_t credits) const noexcept {
+        return credits + data_region_slots_ / kHeldBack + slots_for_newcomers() <= available_slots_;
+    }
+    /// While peers are being met, more are expected, and find slots.
+    [[nodiscard]] uint32_t slots_for_newcomers() const noexcept {
+        if (!by_contact_ || turns_.messages() - last_meeting_ > 2 * met_) return 0;
+        const uint32_t needed = (planned_peers_ - std::min(planned_peers_, met_)) * (credit_slots_ + static_slots_);
+        return std::min(needed, data_region_slots_ / 2);
+    }
+
     void grant(DynamicPeer& peer, uint32_t credits) {
         peer.current_credits += credits;
         available_slots_ -= credits;
@@ -291,6 +319,18 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     /// The threshold that the intended quota asks for (equation 1).
     [[nodiscard]] uint32_t wanted_threshold(const DynamicPeer& peer) const noexcept {
         return std::min(threshold_for(peer.intended_quota, credit_slots_), return_max_);
+    }
+
+    /// Packets to be sent in one turn: a message, but not more than half of the region for one sender.
+    [[nodiscard]] uint32_t turn_packets(const DynamicPeer& peer) const noexcept {
+        return std::min(turns_.expected_packets(peer), std::max(static_slots_, data_region_slots_ / 2));
+    }
+    /// Whether the share is too small for a turn without a stall (equation 3).
+    [[nodiscard]] bool takes_turns(const DynamicPeer& peer) const noexcept {
+        if (stealing_ != Stealing::kTurns) return false;
+        const uint32_t packets = turn_packets(peer);
+        if (peer.intended_quota >= 2 * packets) return false;  // saves the division
+        return peer.intended_quota - peer.intended_quota / (credit_slots_ + 1) < packets;
     }
 
     void move(PeerIndex index, Activity level) {
@@ -303,20 +343,36 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         if (lists_.level_of(peer) == Activity::kNull) null_ += static_cast<uint32_t>(change);
     }
 
+    void return_what_is_due(PeerIndex index, Actions& actions) {
+        const DynamicPeer& peer = at(index);
+        if (!reached(index)) return;
+        if (!peer.blocked && takes_turns(peer)) [[unlikely]] {
+            return_in_turn(index, actions);
+        } else {
+            return_credits(index, actions);
+        }
+    }
     void return_credits(PeerIndex index, Actions& actions);
+    uint32_t lacking(const DynamicPeer& peer) const;
+    void return_in_turn(PeerIndex index, Actions& actions);
+    void serve_waiting(Actions& actions);
+    void give(PeerIndex index, uint32_t credits, Actions& actions);
+    uint32_t piggyback_in_turn(PeerIndex to, uint32_t max, Actions& actions);
     uint32_t due_to_blocked(PeerIndex index);
     uint32_t due(PeerIndex index, uint32_t max);
     void count_threshold(PeerIndex index, Actions& actions);
     void monitor(PeerIndex index, Actions& actions);
     void steal(PeerIndex index, Actions& actions);
-    bool silent(const DynamicPeer& peer) const;
-    void note_message(DynamicPeer& peer);
     void trim(PeerIndex index, uint32_t credits);
     bool meet(PeerIndex index, Actions& actions);
+    void meet_if_possible(PeerIndex index, Actions& actions);
     void make_room(Actions& actions);
     void after_theft(PeerIndex index, Actions& actions);
     void forget(PeerIndex index);
     bool idle_for_long(DynamicPeer& peer) const;
+    [[nodiscard]] uint32_t silent_gaps() const {
+        return stealing_ == Stealing::kTurns ? kSilentGapsTurns : kSilentGaps;
+    }
     [[nodiscard]] uint32_t fair_share(uint32_t active) const;
     bool take_unassigned(DynamicPeer& peer);
 
@@ -344,13 +400,13 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     uint32_t met_ = 0;
     uint32_t leaving_ = 0;
     uint32_t null_ = 0;  ///< in that list
-    uint32_t messages_ = 0;
-    /// kGapWeight times the mean gap.
-    uint32_t gap_sum_ = 0;
+    uint32_t last_meeting_ = 0;  ///< counted in messages
+    MessageTurns<DynamicPeer> turns_;
     DynamicCounters counters_;
     uint32_t credit_slots_;
     uint32_t static_slots_;
     uint32_t first_quota_;
+    uint32_t planned_peers_;
     uint32_t data_region_slots_;
     uint32_t sender_slots_max_;
     uint32_t return_max_;
@@ -427,6 +483,8 @@ uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Ac
     DynamicPeer& peer = at(to);
     if (peer.blocked || !peer.met) return 0;
     max = std::min(max, return_max_);
+    if (takes_turns(peer)) [[unlikely]]
+        return piggyback_in_turn(to, max, actions);
     if (peer.retrieved_packets + peer.piggybacked_credits < threshold(to)) {
         const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
         const uint32_t credits = std::min({peer.retrieved_packets, max, free});
@@ -485,7 +543,7 @@ void DynamicCredits<kReading>::monitor(PeerIndex index, Actions& actions) {
             break;
     }
     // Who takes from the silent alone need not have been active for long.
-    if (room && stealing_ == Stealing::kSilent) steal(index, actions);
+    if (room && stealing_ != Stealing::kPaper) steal(index, actions);
 }
 
 /// FC 6.4 and 6.5.2, figure 13.
@@ -496,11 +554,11 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     const PeerIndex victim_index = lists_.last(Activity::kLow);
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& victim = at(victim_index);
-    const bool idle = stealing_ == Stealing::kSilent && silent(victim);
+    const bool idle = stealing_ != Stealing::kPaper && turns_.silent(victim, silent_gaps());
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
     // equal ones take nothing from each other.
     const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;
-    if (stealing_ == Stealing::kSilent && !idle && victim.intended_quota <= much_more) {
+    if (stealing_ != Stealing::kPaper && !idle && victim.intended_quota <= much_more) {
         move(victim_index, Activity::kMedium);
         return;
     }
@@ -535,23 +593,6 @@ void DynamicCredits<kReading>::after_theft(PeerIndex index, Actions& actions) {
     }
 }
 
-/// Stealing::kSilent: a sender that takes part in what is going on would have sent something since. The usual
-/// gap between two messages of one sender is the number of active senders where they take turns, and 1 where
-/// there is one.
-template <DynamicReading kReading>
-bool DynamicCredits<kReading>::silent(const DynamicPeer& peer) const {
-    return messages_ - peer.last_message > kSilentMessagesMin + kSilentGaps * (gap_sum_ / kGapWeight);
-}
-
-template <DynamicReading kReading>
-void DynamicCredits<kReading>::note_message(DynamicPeer& peer) {
-    const uint32_t gap = ++messages_ - peer.last_message;
-    peer.last_message = messages_;
-    // Who comes back after long is no measure, and moves the mean a little only.
-    const uint32_t mean = gap_sum_ / kGapWeight;
-    gap_sum_ += std::min(gap, 2 * mean + kSilentMessagesMin) - mean;
-}
-
 /// Takes `credits` off the thresholds, the last ones first, and leaves each at least 1.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::trim(PeerIndex index, uint32_t credits) {
@@ -568,7 +609,10 @@ template <typename Visit>
 void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
     visit(available_slots_);
     if (by_contact_) visit(unassigned_slots_);
-    if (stealing_ == Stealing::kSilent) visit(gap_sum_);
+    if (stealing_ != Stealing::kPaper) {
+        turns_.visit_state(peers_, visit);
+        visit(turns_.messages() - last_meeting_);
+    }
     for (PeerIndex index = 0; index < peers_.size(); ++index) {
         const DynamicPeer& peer = peers_[index];
         visit(peer.credits);
@@ -578,9 +622,8 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.piggybacked_credits);
         visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
               peer.response_waits);
-        if (by_contact_) visit(peer.met * 8u + peer.welcomed * 4u + peer.leaving * 2u + peer.used);
+        if (by_contact_) visit(peer.met * 16u + peer.spends * 8u + peer.welcomed * 4u + peer.leaving * 2u + peer.used);
         for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
-        if (stealing_ == Stealing::kSilent) visit(messages_ - peer.last_message);
     }
     for (const Activity level : {Activity::kLow, Activity::kMedium, Activity::kHigh, Activity::kNull}) {
         for (PeerIndex at = lists_.last(level); at != ActivityLists<DynamicPeer>::kNobody;
@@ -593,4 +636,5 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
 
 }  // namespace velo::flowctl
 
-#include "flowctl/dynamic_contact.h"
+#include "flowctl/dynamic_contact.h"  // IWYU pragma: export
+#include "flowctl/dynamic_turns.h"    // IWYU pragma: export

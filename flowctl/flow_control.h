@@ -145,10 +145,11 @@ class BasicFlowControl {
     void contact_sent(PeerIndex to, Actions& actions) {
         if (auto* dynamic = std::get_if<Dynamic>(&credits_)) dynamic->contact_sent(to, actions);
     }
-    /// A data packet that filled a contact slot has been retrieved; `ended`: the last one of a message.
-    [[nodiscard]] Status contact_retrieved(PeerIndex from, bool ended, Actions& actions) {
+    /// Packets of one message that filled contact slots have been retrieved; `ended`: its last one, too.
+    [[nodiscard]] Status contact_retrieved(PeerIndex from, uint32_t packets, bool ended, Actions& actions) {
         auto* dynamic = std::get_if<Dynamic>(&credits_);
-        return dynamic == nullptr ? Status::kProtocol : dynamic->contact_retrieved(from, ended, actions);
+        return dynamic == nullptr ? Status::kProtocol
+                                  : dynamic->contact_retrieved(from, packets, ended, actions);
     }
     [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions) {
         auto* dynamic = std::get_if<Dynamic>(&credits_);

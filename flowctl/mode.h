@@ -48,6 +48,9 @@ enum class Stealing : uint8_t {
     /// From a sender that has fallen silent, or that has much more than the active one
     /// (docs/flow-control.md).
     kSilent,
+    /// As kSilent; and where shares are smaller than messages, senders have credits for a whole message in
+    /// turns.
+    kTurns,
 };
 
 inline constexpr std::array<std::pair<Mode, std::string_view>, 5> kModeNames{{{Mode::kNone, "none"},
@@ -62,8 +65,8 @@ inline constexpr std::array<std::pair<Rounding, std::string_view>, 3> kRoundingN
 inline constexpr std::array<std::pair<Growth, std::string_view>, 2> kGrowthNames{
     {{Growth::kLinear, "linear"}, {Growth::kExponential, "exponential"}}};
 
-inline constexpr std::array<std::pair<Stealing, std::string_view>, 2> kStealingNames{
-    {{Stealing::kPaper, "paper"}, {Stealing::kSilent, "silent"}}};
+inline constexpr std::array<std::pair<Stealing, std::string_view>, 3> kStealingNames{
+    {{Stealing::kPaper, "paper"}, {Stealing::kSilent, "silent"}, {Stealing::kTurns, "turns"}}};
 
 namespace detail {
 
@@ -97,6 +100,10 @@ template <typename Names>
 /// Exact spelling only, so that a mistyped parameter is an error and not another mode.
 [[nodiscard]] constexpr std::optional<Mode> parse_mode(std::string_view text) noexcept {
     return detail::value_of(kModeNames, text);
+}
+
+[[nodiscard]] constexpr std::optional<Stealing> parse_stealing(std::string_view text) noexcept {
+    return detail::value_of(kStealingNames, text);
 }
 
 [[nodiscard]] constexpr std::optional<Rounding> parse_rounding(std::string_view text) noexcept {

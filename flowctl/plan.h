@@ -79,7 +79,7 @@ struct Config {
     /// are (FC 7.4.1 needed a limit).
     uint32_t sender_slots_max = 0;
     /// kDynamic.
-    Stealing stealing = Stealing::kSilent;
+    Stealing stealing = Stealing::kTurns;
     /// kDynamic: slots of the mailbox that are kept for packets of peers that own none, each of which owns
     /// some from the first contact on. 0: every peer owns its static slots from the start (FC 6.3).
     uint32_t contact_slots = 0;
@@ -123,7 +123,7 @@ struct Plan {
     uint32_t sender_slots_max = 0;
     uint32_t growing_step = 0;
     Growth growth = Growth::kLinear;
-    Stealing stealing = Stealing::kSilent;
+    Stealing stealing = Stealing::kTurns;
     bool piggyback = false;
 
     [[nodiscard]] constexpr bool favours(PeerIndex peer) const noexcept { return peer < excess_peers; }

@@ -21,7 +21,7 @@ struct Arguments {
     std::string mode = "static";
     std::string topology = "mesh:4x4";
     std::string rounding = "subset";
-    std::string stealing = "silent";
+    std::string stealing = "turns";
     std::string trace;
     uint32_t trace_rank = 0;
     bool no_header = false;
@@ -68,9 +68,9 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     app.add_option("--contact-slots", a.config.contact_slots_max,
                    "dynamic: at most so many slots are kept for first packets; 0: all own slots from the start")
         ->group(group);
-    app.add_option("--stealing", a.stealing, "dynamic: slots are taken from the silent, or as the paper says")
+    app.add_option("--stealing", a.stealing, "dynamic: who has slots taken, and whether messages take turns")
         ->group(group)
-        ->check(CLI::IsMember({"silent", "paper"}));
+        ->check(CLI::IsMember({"turns", "silent", "paper"}));
     app.add_option("--rounding", a.rounding, "Slots that do not divide: subset, down or up")->group(group);
     app.add_flag("--no-piggyback", a.no_piggyback, "Credits return in packets of their own only")
         ->group(group);
@@ -154,7 +154,7 @@ void finish(Arguments& a) {
     SimulationConfig& config = a.config;
     config.flow.mode = *mode;
     config.flow.rounding = *rounding;
-    config.flow.stealing = a.stealing == "paper" ? flowctl::Stealing::kPaper : flowctl::Stealing::kSilent;
+    config.flow.stealing = flowctl::parse_stealing(a.stealing).value_or(config.flow.stealing);
     config.flow.piggyback = !a.no_piggyback;
     config.shared_memory = !a.no_shared_memory;
     config.cluster.topology = cluster::Topology::parse(a.topology);

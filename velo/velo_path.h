@@ -189,7 +189,7 @@ class VeloPath {
     void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
     void take_control(DeviceAddr from, CreditTag tag, uint32_t given_up);
     void take_contact(DeviceAddr from, CreditTag tag);
-    void contact_retrieved(DeviceAddr from, bool ended);
+    void contact_retrieved(DeviceAddr from, uint32_t packets, bool ended);
     uint32_t take_middles(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();
 
@@ -351,8 +351,7 @@ uint32_t VeloPath<D>::take_middles(DeviceAddr from, bool contact) {
     in.bytes += taken * kPayload;
     if (taken == 0) return 0;
     if (contact) [[unlikely]] {
-        counters_.contacts_received += taken;
-        contact_retrieved(from, false);
+        contact_retrieved(from, taken, false);
     } else {
         retrieved(from, taken, {});
     }
@@ -406,8 +405,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         device_.advance();
         ++taken;
         if (status.contact) [[unlikely]] {
-            ++counters_.contacts_received;
-            contact_retrieved(from, status.end_of_message);
+            contact_retrieved(from, 1, status.end_of_message);
         } else {
             retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
         }

@@ -172,9 +172,10 @@ void VeloPath<D>::take_contact(DeviceAddr from, CreditTag tag) {
 }
 
 template <class D>
-void VeloPath<D>::contact_retrieved(DeviceAddr from, bool ended) {
+void VeloPath<D>::contact_retrieved(DeviceAddr from, uint32_t packets, bool ended) {
+    counters_.contacts_received += packets;
     flowctl::Actions actions;
-    if (flow_.contact_retrieved(from, ended, actions) != Status::kOk) ++counters_.malformed;
+    if (flow_.contact_retrieved(from, packets, ended, actions) != Status::kOk) ++counters_.malformed;
     perform(actions);
 }
 

@@ -80,12 +80,16 @@ struct Trio {
     Shares shares;
     Stealing stealing = Stealing::kPaper;
     bool delayed_returns = false;
+    uint8_t message_packets = 1;
+    bool batched_reports = false;
 };
 
 Verdict explore_trio(const Trio& trio, Flows flows, uint16_t messages) {
     TrioWorld::Options options{.plan = dynamic_plan(trio.shares)};
     options.plan.stealing = trio.stealing;
     options.delayed_returns = trio.delayed_returns;
+    options.batched_reports = trio.batched_reports;
+    options.message_packets = trio.message_packets;
     options.direct = true;
     for (const auto& [from, to] : flows) options.messages[from][to] = messages;
     return explore(TrioWorld(options));
@@ -133,6 +137,35 @@ TEST(DynamicTrioFull, silent_senders_only_are_stolen_from) {
     const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
     expect_holds(explore_trio({shares, Stealing::kSilent}, kInto2, 6), 500);
 }
+
+/// Messages that are longer than what shares let go, so that senders wait for their turns.
+class DynamicTurns : public ::testing::TestWithParam<Case> {
+  protected:
+    [[nodiscard]] static Verdict explore_turns(Flows flows, uint16_t messages, uint8_t packets) {
+        const Case& given = GetParam();
+        const Shares shares{.peers = 2,
+                            .quota = given.data_slots,
+                            .credit_slots = given.credit_slots,
+                            .piggyback = given.piggyback};
+        return explore_trio({shares, Stealing::kTurns, given.delayed_returns, packets, given.batched_reports},
+                            flows, messages);
+    }
+};
+
+TEST_P(DynamicTurns, one_sender_of_two_ends) {
+    for (const uint8_t packets : {2, 3, 5}) expect_holds(explore_turns({{0, 2}}, 8, packets), 20);
+}
+
+TEST_P(DynamicTurns, both_directions_end) {
+    expect_holds(explore_turns({{0, 2}, {2, 0}}, 3, 3), 100);
+}
+
+TEST_P(DynamicTurns, two_senders_end_in_whatever_order_they_come) {
+    // Late reports of three messages have more states than time allows.
+    expect_holds(explore_turns(kInto2, GetParam().batched_reports ? 2 : 3, 3), 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, DynamicTurns, ::testing::ValuesIn(cases(1, 3)), case_name);
 
 class GrowingPair : public ::testing::TestWithParam<Case> {};
 

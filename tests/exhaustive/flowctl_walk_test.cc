@@ -36,7 +36,7 @@ Verdict walk_world(uint64_t seed, flowctl::Mode mode) {
                                               .excess = random.below(peers),
                                               .piggyback = random.below(4) != 0});
     if (mode != flowctl::Mode::kStatic) {
-        config.stealing = random.below(2) == 0 ? flowctl::Stealing::kPaper : flowctl::Stealing::kSilent;
+        config.stealing = flowctl::kStealingNames[random.below(flowctl::kStealingNames.size())].first;
         config.growth = random.below(2) == 0 ? flowctl::Growth::kLinear : flowctl::Growth::kExponential;
         config.growing_start = 1 + random.below(4);
         config.growing_step = 1 + random.below(4);

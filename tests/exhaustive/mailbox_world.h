@@ -316,8 +316,11 @@ class MailboxWorld {
         const bool in_order = options_.plan.mode == flowctl::Mode::kStatic ||
                               options_.bug == Bug::kPiggybackOvertakes ||
                               state.waiting_credits[self][other] == 0;
+        // Turns are given whether packets have been retrieved or not.
+        const bool something = mine.retrieved(peer) != 0 || (options_.plan.mode == flowctl::Mode::kDynamic &&
+                                                             options_.plan.stealing == flowctl::Stealing::kTurns);
         const bool room = last && state.early_credits[self][other] == 0 && options_.plan.piggyback &&
-                          mine.retrieved(peer) != 0 && in_order;
+                          something && in_order;
         if (room && options_.bug == Bug::kPiggybackEarly) {
             steps.push_back({StepKind::kTakeEarly, self, other});
         }
@@ -397,7 +400,7 @@ class MailboxWorld {
         flowctl::Actions actions;
         expect_ok(state, packet.kind == PacketKind::kWelcome    ? mine.welcome_arrived(from, actions)
                          : packet.kind == PacketKind::kFarewell ? mine.farewell_arrived(from, actions)
-                                                                : mine.contact_retrieved(from, packet.ends,
+                                                                : mine.contact_retrieved(from, 1, packet.ends,
                                                                                          actions));
         perform(state, self, actions);
     }

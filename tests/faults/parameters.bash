@@ -6,7 +6,7 @@ refused unknown_flow_control_is_named_with_the_modes "btl_velo_flow_control=bogu
     "${two[@]}" --mca btl_velo_flow_control bogus "$program"
 refused cap_below_what_a_sender_starts_with_is_named "btl_velo_sender_slots 1 2" \
     "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_sender_slots 1 "$program"
-refused unknown_stealing_is_named_with_the_choices "btl_velo_stealing=bogus silent paper" \
+refused unknown_stealing_is_named_with_the_choices "btl_velo_stealing=bogus turns silent paper" \
     "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_stealing bogus "$program"
 refused mailbox_too_small_names_the_smallest "btl_velo_mailbox_slots 3 4" \
     "${two[@]}" --mca btl_velo_mailbox_slots 3 "$program"

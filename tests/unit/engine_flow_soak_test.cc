@@ -158,8 +158,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, EngineFlowSoak,
                                          Mode{"growing_linear", "growing", "silent", "linear"},
                                          Mode{"growing_exponential", "growing", "silent", "exponential"},
                                          Mode{"dynamic_silent", "dynamic", "silent", "linear"},
+                                         Mode{"dynamic_turns", "dynamic", "turns", "linear"},
                                          Mode{"dynamic_paper", "dynamic", "paper", "linear"},
-                                         Mode{"dynamic_crowded", "dynamic", "silent", "linear", 7}),
+                                         Mode{"dynamic_crowded", "dynamic", "turns", "linear", 7}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

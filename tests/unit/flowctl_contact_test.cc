@@ -40,7 +40,7 @@ struct Process {
     /// A message of one packet, without credits.
     std::vector<Action> contact(PeerIndex from) {
         flow.know(from);
-        EXPECT_EQ(flow.contact_retrieved(from, true, actions), Status::kOk);
+        EXPECT_EQ(flow.contact_retrieved(from, 1, true, actions), Status::kOk);
         check();
         return take();
     }
@@ -201,7 +201,7 @@ TEST(Contact, nothing_of_it_is_known_to_other_plans) {
     const PlanResult result = plan({.mode = Mode::kDynamic, .peers = 2, .mailbox_slots = 40});
     Process here(std::get<Plan>(result));
     EXPECT_FALSE(here.flow.by_contact(0));
-    EXPECT_EQ(here.flow.contact_retrieved(0, true, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.contact_retrieved(0, 1, true, here.actions), Status::kProtocol);
     EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kProtocol);
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kProtocol);
     EXPECT_TRUE(here.actions.empty());

@@ -304,6 +304,112 @@ TEST(SilentStealing, who_comes_back_gets_a_share_again_from_those_that_go_on) {
     EXPECT_LE(receiver.flow.quota(1), 40u);
 }
 
+/// Ten senders of messages of 37 packets, with 14 data slots each.
+struct Turns : testing::Test {
+    static constexpr uint32_t kSenders = 10;
+    static constexpr uint32_t kPackets = 37;
+    Receiver receiver{dynamic_plan(kSenders, 14 * kSenders, 2, Stealing::kTurns)};
+    std::vector<uint32_t> returns = std::vector<uint32_t>(kSenders);  ///< explicit, to each
+    uint32_t waits = 0;  ///< times that a sender had to wait in the middle of a message
+
+    void retrieve(PeerIndex from, MessageEnd end = {}) {
+        Actions actions;
+        ASSERT_EQ(receiver.flow.packets_retrieved(from, 1, end, actions), Status::kOk);
+        for (const Action& action : actions) {
+            returns[action.peer] += action.kind == ActionKind::kSendCredits;
+        }
+        for (PeerIndex peer = 0; peer < kSenders; ++peer) {
+            ASSERT_TRUE(receiver.flow.check_invariants(peer));
+        }
+    }
+    void message(PeerIndex from) {
+        for (uint32_t left = kPackets; left != 0;) {
+            const uint32_t packets = std::min(left, receiver.flow.granted(from));
+            ASSERT_NE(packets, 0u) << "sender " << from << " waits for ever";
+            left -= packets;
+            waits += left != 0;
+            for (uint32_t i = 1; i <= packets; ++i) {
+                retrieve(from, {.ended = left == 0 && i == packets});
+            }
+        }
+    }
+    void rounds(int count) {
+        for (int round = 0; round < count; ++round) {
+            for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer);
+        }
+    }
+};
+
+TEST_F(Turns, senders_in_turn_have_a_message_s_credits_when_it_comes_and_get_one_return_for_each) {
+    rounds(3);
+    waits = 0;
+    returns.assign(kSenders, 0);
+    rounds(20);
+    EXPECT_EQ(waits, 0u);
+    // Those whose next turn is near have had a return more for it, before and after.
+    for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_NEAR(returns[peer], 20, 1) << peer;
+    for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_EQ(receiver.flow.quota(peer), 14u);
+}
+
+TEST_F(Turns, who_has_just_sent_keeps_its_static_slots_and_what_is_held_back_is_left) {
+    rounds(5);
+    EXPECT_EQ(receiver.flow.granted(kSenders - 1), 2u);
+    EXPECT_EQ(receiver.flow.granted(0), kPackets + 2);
+    EXPECT_GE(receiver.available(), 14 * kSenders / 16);
+}
+
+TEST_F(Turns, who_comes_out_of_turn_waits_once) {
+    rounds(5);
+    ASSERT_EQ(receiver.flow.granted(kSenders - 1), 2u);
+    waits = 0;
+    message(kSenders - 1);
+    EXPECT_LE(waits, 2u);
+}
+
+TEST_F(Turns, who_came_early_does_not_keep_the_others_waiting) {
+    rounds(5);
+    message(4);
+    waits = 0;
+    for (const PeerIndex peer : {0, 1, 2, 3, 5, 6, 7, 8, 9}) message(peer);
+    EXPECT_EQ(waits, 0u);
+}
+
+TEST_F(Turns, credits_of_a_turn_ride_in_a_message_to_the_sender) {
+    rounds(5);
+    returns.assign(kSenders, 0);
+    message(0);
+    message(1);
+    ASSERT_EQ(receiver.flow.granted(0), 2u);
+    EXPECT_EQ(receiver.piggyback(0), kPackets);
+    EXPECT_EQ(receiver.flow.granted(0), kPackets + 2);
+    EXPECT_EQ(receiver.piggyback(0), 0u) << "it has all";
+    EXPECT_EQ(returns[0], 0u);
+}
+
+TEST_F(Turns, messages_that_a_share_lets_go_take_no_turns) {
+    Receiver silent(dynamic_plan(kSenders, 60 * kSenders, 2, Stealing::kSilent));
+    Receiver turns(dynamic_plan(kSenders, 60 * kSenders, 2, Stealing::kTurns));
+    for (int round = 0; round < 5; ++round) {
+        for (PeerIndex peer = 0; peer < kSenders; ++peer) {
+            for (uint32_t i = 1; i <= kPackets; ++i) {
+                const MessageEnd end{.ended = i == kPackets};
+                ASSERT_EQ(silent.retrieve(peer, 1, end), turns.retrieve(peer, 1, end));
+            }
+        }
+    }
+    EXPECT_EQ(silent.available(), turns.available());
+}
+
+TEST_F(Turns, an_ended_sender_is_given_nothing_when_its_turn_comes) {
+    rounds(5);
+    ASSERT_TRUE(receiver.flow.dynamic()->peer(kSenders - 1).waits);
+    receiver.flow.reset_peer(kSenders - 1);
+    for (int round = 0; round < 5; ++round) {
+        for (PeerIndex peer = 0; peer + 1 < kSenders; ++peer) message(peer);
+    }
+    EXPECT_EQ(receiver.flow.granted(kSenders - 1), 0u);
+}
+
 TEST(EndedPeer, gives_all_its_slots_back) {
     Receiver receiver(dynamic_plan(2, 20));
     receiver.retrieve(0, 3);
