@@ -104,6 +104,8 @@ measure_flow() {
 }
 
 windows_list=1,2,5,10,15,20,30,40,50,60,70,80,90,100
+# Between two pinned ranks: batches far shorter than a time slice, so that what else runs spoils few of them.
+short=(--batches 61 --batch-us 500 --warm-us 10000)
 
 # A buffer holds one short message, and so does a slot. Credit slots come on top. growing may grow to 256 slots.
 run_windows() {
@@ -120,13 +122,13 @@ run_windows() {
                     *) set_mode "$scheme" "$slots" ;;
                 esac
                 if ((buffers == 100)); then
-                    measure_flow "$round" "$scheme" "$buffers" "$np" --tasks latency --sizes 4,16,64,256,1024,2048
+                    measure_flow "$round" "$scheme" "$buffers" "$np" --tasks latency --sizes 4,16,64,256,1024,2048 "${short[@]}"
                 else
                     measure_flow "$round" "$scheme" "$buffers" "$np" --tasks blocking,nonblocking --sizes 32768 \
-                        --windows "$windows_list" --batches 7
+                        --windows "$windows_list" "${short[@]}"
                 fi
                 measure_flow "$round" "$scheme" "$buffers" "$np" --tasks blocking,nonblocking --sizes 4 \
-                    --windows "$windows_list" --batches 11
+                    --windows "$windows_list" "${short[@]}"
             done
         done
     done
@@ -157,21 +159,22 @@ run_patterns() {
 }
 
 run_cost() {
-    local round np mode
+    local round np mode slots
     if ((${#np_list[@]} == 0)); then
         np_list=(2 4)
         contains "$(nproc)" "${np_list[@]}" || np_list+=("$(nproc)")
     fi
     for np in "${np_list[@]}"; do
         for ((round = round_first; round <= round_last; ++round)); do
-            for mode in none dynamic again static; do
+            for mode in none dynamic:16 static:16 again dynamic:58 static:58; do
+                slots=${mode#*:} mode=${mode%:*}
                 case $mode in
-                    none | again) set_mode none 58 ;;
-                    *) set_mode "$mode" 16 ;;
+                    none | again) slots=0 && set_mode none 58 ;;
+                    *) set_mode "$mode" "$slots" ;;
                 esac
-                if ((np <= $(nproc))); then self_pinning=1; fi
-                measure_flow "$round" "$mode" 16 "$np" --tasks alltoall,pingpong --sizes 2048 --batches 61 \
-                    --batch-us 2000
+                local batches=(--batches 61 --batch-us 5000)
+                if ((np <= $(nproc))); then self_pinning=1 batches=(--batches 301 --batch-us 500); fi
+                measure_flow "$round" "$mode" "$slots" "$np" --tasks alltoall,pingpong --sizes 2048 "${batches[@]}"
                 self_pinning=
             done
         done

@@ -4,9 +4,8 @@
 # real-cost.csv the quartiles. Times of runs in which others took more than foreign_max per cent of a CPU do not count.
 # shellcheck shell=bash
 
-: "${root:?}" "${out:?}"
+: "${root:?}" "${out:?}" "${foreign_max:?}"
 
-foreign_max=20
 schemes=(hardware static growing dynamic)
 
 # For awk: at["COLUMN"] of the CSV's header; add(KEY, VALUE); rank_of(KEY, 0..1), which is the median at 0.5.
@@ -159,41 +158,49 @@ report_cost() {
         {
             key = $at["task"] "," $at["ranks"]
             if (!(key in seen)) { seen[key] = 1; keys[++key_count] = key }
-            value[key, $at["round"], $at["mode"]] = $at["value"]
+            if ($at["slots"] > 0 && !($at["slots"] in seen_slots)) { seen_slots[$at["slots"]] = 1; slot[++slot_count] = $at["slots"] }
+            value[key, $at["round"], $at["mode"], $at["slots"]] = $at["value"]
             rounds = $at["round"] > rounds ? $at["round"] : rounds
         }
         function quartiles(key) { return rounded(rank_of(key, 0.5)) OFS rounded(rank_of(key, 0.25)) OFS rounded(rank_of(key, 0.75)) }
+        function over(mode, r, s) { if ((key, r, mode, s) in value) add(mode key s, 100 * (value[key, r, mode, s] / base - 1)) }
         END {
-            print "task,ranks,rounds,line_ns,none_us,static_us,dynamic_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,none_again,none_again_low,none_again_high"
+            print "task,ranks,slots,rounds,line_ns,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,none_again,none_again_low,none_again_high"
             for (k = 1; k <= key_count; k++) {
                 key = keys[k]
                 for (r = 1; r <= rounds; r++) {
-                    if (!((key, r, "none") in value && (key, r, "again") in value && (key, r, "static") in value && (key, r, "dynamic") in value)) continue
-                    base = (value[key, r, "none"] + value[key, r, "again"]) / 2
-                    add("none" key, base); add("static" key, value[key, r, "static"]); add("dynamic" key, value[key, r, "dynamic"])
-                    add("s" key, 100 * (value[key, r, "static"] / base - 1))
-                    add("d" key, 100 * (value[key, r, "dynamic"] / base - 1))
-                    add("a" key, 100 * (value[key, r, "again"] / value[key, r, "none"] - 1))
+                    if (!((key, r, "none", 0) in value && (key, r, "again", 0) in value)) continue
+                    base = (value[key, r, "none", 0] + value[key, r, "again", 0]) / 2
+                    add("none" key, base)
+                    add("again" key, 100 * (value[key, r, "again", 0] / value[key, r, "none", 0] - 1))
+                    for (s = 1; s <= slot_count; s++) { over("static", r, slot[s]); over("dynamic", r, slot[s]) }
                 }
                 split(key, part, ",")
-                print key, count["d" key] + 0, rounded(rank_of("line" part[2], 0.5)), rounded(rank_of("none" key, 0.5)), \
-                    rounded(rank_of("static" key, 0.5)), rounded(rank_of("dynamic" key, 0.5)), quartiles("s" key), quartiles("d" key), quartiles("a" key)
+                for (s = 1; s <= slot_count; s++)
+                    print key, slot[s], count["dynamic" key slot[s]] + 0, rounded(rank_of("line" part[2], 0.5)), rounded(rank_of("none" key, 0.5)), \
+                        quartiles("static" key slot[s]), quartiles("dynamic" key slot[s]), quartiles("again" key)
             }
         }'
     draw real-cost <<END
-set title "2 KiB, 16 slots a process, one rank a node: quartiles over rounds"
+set title "2 KiB, every rank active, one rank a node: quartiles over rounds"
 set ylabel "over none, %"
 set style data histograms
 set style histogram errorbars gap 2 lw 1
 set style fill solid 0.6
+set xtics rotate by -30
 f = "$results/real-cost.csv"
-plot f using 8:9:10:xtic(sprintf("%s, %s ranks", strcol(1), strcol(2))) skip 1 title "static", \
-    f using 11:12:13 skip 1 title "dynamic", f using 14:15:16 skip 1 title "none again"
+plot f using 7:8:9:xtic(sprintf("%s, %s ranks, %s slots", strcol(1), strcol(2), strcol(3))) skip 1 title "static", \
+    f using 10:11:12 skip 1 title "dynamic", f using 13:14:15 skip 1 title "none again"
 END
     column -s, -t <"$results/real-cost.csv"
 }
 
+# bars NAME TITLE LABEL COLUMN STEP: the modes' columns, STEP apart, as bars.
 bars() {
+    if ! awk -F, -v c="$4" 'NR > 1 && $c != "" { found = 1 } END { exit !found }' "$results/$1.csv"; then
+        printf 'no time of %s counts\n' "$1" >&2
+        return
+    fi
     draw "$1" <<END
 set title "$2"
 set ylabel "$3"
