@@ -2,7 +2,7 @@
 #
 # A part's raw figures are in $out/PART.csv, and stay with --add. Of windows, patterns and cost:
 #   round,mode,slots,foreign,label,ranks,task,active,bytes,window,value        (from "label" on as bench/flow.cc prints it)
-# foreign is the CPU time that others took during the run, not niced, per cent of one CPU.
+# foreign is the CPU time that others took during the run, per cent of one CPU.
 # shellcheck shell=bash
 
 : "${root:?}" "${out:?}" "${configuration:?}"
@@ -39,8 +39,8 @@ set_mode() {
     done
 }
 
-# Clock ticks of all CPUs in use, by whomever; what is niced takes next to nothing from others.
-busy_ticks() { awk '$1 == "cpu" { print $2 + $4 + $7 + $8 + $9 }' /proc/stat; }
+# Clock ticks of all CPUs in use, by whomever.
+busy_ticks() { awk '$1 == "cpu" { print $2 + $3 + $4 + $7 + $8 + $9 }' /proc/stat; }
 # The same of what this script has started and has ended.
 own_ticks() { awk '{ print $16 + $17 }' "/proc/$$/stat"; }
 
@@ -169,7 +169,7 @@ run_cost() {
     fi
     for np in "${np_list[@]}"; do
         for ((round = round_first; round <= round_last; ++round)); do
-            for mode in none dynamic:16 static:16 again dynamic:58 static:58; do
+            for mode in none dynamic:16 static:16 hardware:16 again dynamic:58 static:58 hardware:58; do
                 slots=${mode#*:} mode=${mode%:*}
                 case $mode in
                     none | again) slots=0 && set_mode none 58 ;;
@@ -211,7 +211,7 @@ largest_share() {
 
 run_npb() {
     local round program np mode buffers log seconds explicit messages share _
-    ((${#benchmarks[@]})) || benchmarks=(is.A ft.A cg.A mg.A lu.W sp.W bt.W)
+    ((${#benchmarks[@]})) || benchmarks=(is.A ft.A cg.A mg.A lu.W sp.S bt.S)
     ((${#modes[@]})) || modes=(hardware static growing dynamic)
     for program in "${benchmarks[@]}"; do
         [[ -x $npb/$program.x ]] || measure_fail "--npb: there is no $program.x"

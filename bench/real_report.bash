@@ -57,10 +57,18 @@ draw() {
 window_figure() {
     # shellcheck disable=SC2016  # awk
     summarise "$out/windows.csv" "ibfc-$1" '
-        calm() && $at["task"] == task && $at["slots"] == buffers && (bytes == 0 || $at["bytes"] == bytes) {
+        !calm() || $at["slots"] != buffers { next }
+        # A run begins and ends with a line; it counts when the cores were near at both.
+        $at["task"] == "line" {
+            if (open = !open) first_ns = $at["value"]
+            else if (first_ns < 110 && $at["value"] < 110) for (i = 1; i <= held; i++) add(held_key[i], held_value[i])
+            held = 0
+        }
+        $at["task"] == task && (bytes == 0 || $at["bytes"] == bytes) {
             x = $at[column]
             if (!(x in seen)) { seen[x] = 1; xs[++x_count] = x }
-            add($at["mode"] "," x, $at["value"])
+            held_key[++held] = $at["mode"] "," x
+            held_value[held] = $at["value"]
         }
         END {
             n = split("hardware static growing dynamic dynamic8", mode, " ")
@@ -150,35 +158,44 @@ report_patterns() {
     done
 }
 
+# A run counts as near or as far when it found the cores so before and after; 110 ns as in bench/compare. Overhead of each run is
+# over the median of those without flow control at the same distance.
 report_cost() {
     # shellcheck disable=SC2016  # awk
     summarise "$out/cost.csv" real-cost '
         !calm() { next }
-        $at["task"] == "line" { add("line" $at["ranks"], $at["value"]); next }
+        { run = $at["ranks"] "," $at["round"] "," $at["mode"] "," $at["slots"] }
+        $at["task"] == "line" { if ($at["value"] < 110) near[run] = 1; else far[run] = 1; line[run] = $at["value"]; next }
         {
             key = $at["task"] "," $at["ranks"]
             if (!(key in seen)) { seen[key] = 1; keys[++key_count] = key }
             if ($at["slots"] > 0 && !($at["slots"] in seen_slots)) { seen_slots[$at["slots"]] = 1; slot[++slot_count] = $at["slots"] }
-            value[key, $at["round"], $at["mode"], $at["slots"]] = $at["value"]
-            rounds = $at["round"] > rounds ? $at["round"] : rounds
+            row_key[++rows] = key; row_run[rows] = run; row_mode[rows] = $at["mode"]; row_slots[rows] = $at["slots"]; row_value[rows] = $at["value"]
         }
         function quartiles(key) { return rounded(rank_of(key, 0.5)) OFS rounded(rank_of(key, 0.25)) OFS rounded(rank_of(key, 0.75)) }
-        function over(mode, r, s) { if ((key, r, mode, s) in value) add(mode key s, 100 * (value[key, r, mode, s] / base - 1)) }
+        function where_of(run) { return !(run in far) ? "near" : !(run in near) ? "far" : "" }
         END {
-            print "task,ranks,slots,rounds,line_ns,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,none_again,none_again_low,none_again_high"
-            for (k = 1; k <= key_count; k++) {
+            print "task,ranks,cores,slots,rounds,line_ns,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,hardware,hardware_low,hardware_high,none_again,none_again_low,none_again_high"
+            for (i = 1; i <= rows; i++) {
+                where = where_of(row_run[i])
+                if (where != "" && row_slots[i] == 0) add(where "base" row_key[i], row_value[i])
+            }
+            for (i = 1; i <= rows; i++) {
+                where = where_of(row_run[i])
+                if (where == "") { mixed++; continue }
+                add(where "line" row_key[i], line[row_run[i]])
+                if (!((where row_key[i]) in base)) base[where row_key[i]] = rank_of(where "base" row_key[i], 0.5)
+                if (base[where row_key[i]] == "") continue
+                add(where row_mode[i] row_key[i] row_slots[i], 100 * (row_value[i] / base[where row_key[i]] - 1))
+            }
+            if (mixed) printf("%d of %d runs do not count: near and far\n", mixed, rows) >"/dev/stderr"
+            for (k = 1; k <= key_count; k++) for (w = 1; w <= 2; w++) for (s = 1; s <= slot_count; s++) {
                 key = keys[k]
-                for (r = 1; r <= rounds; r++) {
-                    if (!((key, r, "none", 0) in value && (key, r, "again", 0) in value)) continue
-                    base = (value[key, r, "none", 0] + value[key, r, "again", 0]) / 2
-                    add("none" key, base)
-                    add("again" key, 100 * (value[key, r, "again", 0] / value[key, r, "none", 0] - 1))
-                    for (s = 1; s <= slot_count; s++) { over("static", r, slot[s]); over("dynamic", r, slot[s]) }
-                }
-                split(key, part, ",")
-                for (s = 1; s <= slot_count; s++)
-                    print key, slot[s], count["dynamic" key slot[s]] + 0, rounded(rank_of("line" part[2], 0.5)), rounded(rank_of("none" key, 0.5)), \
-                        quartiles("static" key slot[s]), quartiles("dynamic" key slot[s]), quartiles("again" key)
+                where = w == 1 ? "near" : "far"
+                if (count[where "dynamic" key slot[s]])
+                    print key, where, slot[s], count[where "dynamic" key slot[s]], rounded(rank_of(where "line" key, 0.5)), \
+                        rounded(base[where key]), quartiles(where "static" key slot[s]), \
+                        quartiles(where "dynamic" key slot[s]), quartiles(where "hardware" key slot[s]), quartiles(where "again" key 0)
             }
         }'
     draw real-cost <<END
@@ -189,8 +206,8 @@ set style histogram errorbars gap 2 lw 1
 set style fill solid 0.6
 set xtics rotate by -30
 f = "$results/real-cost.csv"
-plot f using 7:8:9:xtic(sprintf("%s, %s ranks, %s slots", strcol(1), strcol(2), strcol(3))) skip 1 title "static", \
-    f using 10:11:12 skip 1 title "dynamic", f using 13:14:15 skip 1 title "none again"
+plot f using 8:9:10:xtic(sprintf("%s, %s ranks %s, %s slots", strcol(1), strcol(2), strcol(3), strcol(4))) skip 1 title "static", \
+    f using 11:12:13 skip 1 title "dynamic", f using 14:15:16 skip 1 title "hardware", f using 17:18:19 skip 1 title "none again"
 END
     column -s, -t <"$results/real-cost.csv"
 }
