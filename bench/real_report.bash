@@ -29,7 +29,7 @@ statistics='
     }
     function rounded(value) { return value == "" ? "" : sprintf("%.4g", value) }
     function three(key) { return rounded(rank_of(key, 0.5)) OFS rounded(rank_of(key, 0)) OFS rounded(rank_of(key, 1)) }
-    END { if (disturbed) printf("%d of %d times do not count: others took more than %d %% of a CPU\n", disturbed, FNR - 1, foreign_max) >"/dev/stderr" }
+    END { if (disturbed) printf("%d of %d rows do not count: others took more than %d %% of a CPU\n", disturbed, FNR - 1, foreign_max) >"/dev/stderr" }
 '
 
 # summarise RAW CSV PROGRAM [-v NAME=VALUE]…
@@ -48,6 +48,10 @@ draw() {
         printf 'set terminal svg size 760,440 font "sans-serif,13" background rgb "white"\n'
         printf 'set output "%s.svg"\nset datafile separator ","\nset grid ytics lc rgb "#dddddd"\n' "$results/$1"
         printf 'set key outside right top\n'
+        local number=0 colour
+        for colour in 0072b2 d55e00 009e73 cc79a7 555555; do
+            printf 'set linetype %d lc rgb "#%s"\n' $((++number)) "$colour"
+        done
         cat
     } | gnuplot
     printf 'wrote %s\n' "$results/$1.svg" >&2
