@@ -121,7 +121,7 @@ pattern_figure() {
             if (slots > 0 && !(slots in seen_slots)) { seen_slots[slots] = 1; slot[++slot_count] = slots }
         }
         END {
-            print "active,slots,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,none_again,none_again_low,none_again_high"
+            print "active,slots,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,none_again,none_again_low,none_again_high,rounds"
             for (a = 1; a <= active_count; a++) {
                 active = actives[a]
                 for (r = 1; r <= rounds; r++) {
@@ -137,7 +137,7 @@ pattern_figure() {
                 }
                 for (s = 1; s <= slot_count; s++)
                     print active, slot[s], rounded(rank_of("base" active, 0.5)), three("static" slot[s] "," active), \
-                        three("dynamic" slot[s] "," active), three("again" active)
+                        three("dynamic" slot[s] "," active), three("again" active), count["base" active]
             }
         }' -v task="$task" -v np="$np"
     columns=$(awk -F, 'NR > 1 && !seen[$1]++ { print $1 }' "$results/real-$task-$np.csv")
