@@ -1,5 +1,5 @@
-# What bench/imb and bench/npb share: options, one run under a configuration, the CSV, tables and baselines.
-# Sourced, never run itself.
+# What bench/imb and bench/npb share: options, one run under a configuration, the CSV, tables and baselines; bench/real
+# uses the runs. Sourced, never run itself.
 #
 # A sourcing script sets before: usage_text, name, unit (us or mop_s), tolerance, out, and the functions
 # set_extra_option OPTION VALUE, which fails when it does not know the option, and run_matrix, which calls run_one
@@ -99,15 +99,21 @@ parse_options() {
     if [[ $baseline || $save_baseline ]] && ! contains vader "${configurations[@]}"; then
         usage_error "a baseline holds speeds relative to vader, so vader must be among --configurations"
     fi
+    rm -f "$out/results.csv" "$out/table.md"
+    prepare_runs
+    csv=$out/results.csv
+    printf 'benchmark,bytes,configuration,ranks,round,value,verdict\n' >"$csv"
+}
+
+# Finds Open MPI and the plugin, and empties what a run leaves in $out.
+prepare_runs() {
     [[ -f $plugin/mca_btl_velo.so ]] || measure_fail "there is no mca_btl_velo.so in $plugin; run tools/build"
     measure_find_mpi
-    rm -rf "$out/logs" "$out/plugin" "$out/results.csv" "$out/table.md"
+    rm -rf "$out/logs" "$out/plugin"
     mkdir -p "$out/logs" "$out/plugin" "$out/work"
     out=$(cd "$out" && pwd)
     # A copy, so that a build in the meantime does not change what runs.
     cp "$plugin/mca_btl_velo.so" "$out/plugin"
-    csv=$out/results.csv
-    printf 'benchmark,bytes,configuration,ranks,round,value,verdict\n' >"$csv"
 }
 
 is_velo() { [[ $1 != vader && $1 != tcp ]]; }
@@ -117,6 +123,12 @@ skips() { [[ $1 == two_ranks_a_node ]] && (($2 <= 2)); }
 
 # Of each rank that runs.
 threads=1
+# More of mpirun's options for a run over velo.
+velo_options=()
+# In front of the command of a run, such as a lock: the time limit is the run's own.
+under=()
+# 1: the program pins its ranks itself, and those that take no part sleep.
+self_pinning=
 
 # run_one CONFIGURATION RANKS LOG COMMAND...: sets verdict to ok, failed or timeout.
 run_one() {
@@ -124,13 +136,14 @@ run_one() {
     shift 3
     # What has a core each keeps it and polls; more must yield to each other.
     if ((np * threads > $(nproc))); then bind=none yield=1; fi
+    if [[ $self_pinning ]]; then bind=none yield=0; fi
     local command=("$measure_mpirun" -np "$np" --oversubscribe --bind-to "$bind" --mca mpi_yield_when_idle "$yield"
         --mca pml ob1)
     if ((EUID == 0)); then command+=(--allow-run-as-root); fi
     case $configuration in
         vader) command+=(--mca btl "vader,self") ;;
         tcp) command+=(--mca btl "tcp,self" --mca btl_tcp_if_include lo) ;;
-        *) command+=(--mca btl "velo,self" --mca mca_base_component_path "$out/plugin:SYSTEM_DEFAULT") ;;
+        *) command+=(--mca btl "velo,self" --mca mca_base_component_path "$out/plugin:SYSTEM_DEFAULT" "${velo_options[@]}") ;;
     esac
     case $configuration in
         two_ranks_a_node) command+=(--mca btl_velo_ranks_per_node 2) ;;
@@ -141,12 +154,43 @@ run_one() {
         printf ' %q' "${command[@]}" "$@"
         printf '\n'
     } >"$log"
-    (cd "$out/work" && exec timeout --kill-after=10 "$run_seconds_max" "${command[@]}" "$@") \
+    (cd "$out/work" && exec "${under[@]}" timeout --kill-after=10 "$run_seconds_max" "${command[@]}" "$@") \
         </dev/null >>"$log" 2>&1 || status=$?
     verdict=ok
     ((status != 0)) && verdict=failed
     ((status == 124 || status == 137)) && verdict=timeout
     return 0
+}
+
+# Rows of IMB's tables: benchmark,bytes,us,defects; "-" where IMB did not check, "cut" where it left a size out
+# because its time, or its memory, was over.
+imb_rows() {
+    awk '
+        /^# Benchmarking / { name = $3; bytes_column = time_column = defects_column = 0; next }
+        /^# *MODE:/ { name = name "-" tolower($3) }
+        /#bytes|#repetitions/ {
+            bytes_column = time_column = defects_column = 0
+            for (i = 1; i <= NF; i++) {
+                if ($i == "#bytes") bytes_column = i
+                if ($i ~ /^(t|t_avg|t_ovrl)\[usec\]$/) time_column = i
+                if ($i == "defects") defects_column = i
+            }
+            next
+        }
+        time_column && bytes_column && $1 ~ /^[0-9]+$/ && $2 !~ /^[0-9]+$/ { print name "," $1 ",0,cut"; next }
+        time_column && $1 ~ /^[0-9]+$/ {
+            print name "," (bytes_column ? $bytes_column : 0) "," $time_column "," (defects_column ? $defects_column : "-")
+        }' "$1"
+}
+
+# Some say "Verification = SUCCESSFUL", some "VERIFICATION SUCCESSFUL" above it; neither says so when it is not.
+npb_verified() { grep -qE 'Verification *= *SUCCESSFUL' "$1" && ! grep -qi 'UNSUCCESSFUL' "$1"; }
+
+# NPB that wants a power of two.
+npb_allows() {
+    case $1 in
+        is | ft | cg | mg) (($2 > 0 && ($2 & ($2 - 1)) == 0)) ;;
+    esac
 }
 
 # add_row BENCHMARK BYTES CONFIGURATION RANKS ROUND VALUE VERDICT

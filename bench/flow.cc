@@ -1,0 +1,343 @@
+/// What flow control costs between real ranks, as CSV: LABEL,RANKS,TASK,ACTIVE,BYTES,WINDOW,VALUE.
+///
+///   mpirun -np 2 … flow --label static --tasks latency,blocking,nonblocking --sizes 4 --windows 1,10,100
+///   mpirun -np 16 … flow --label dynamic --tasks alltoall,pingpong --sizes 2048 --active 16,8,4,2
+///
+/// Tasks; each value is a median over batches, after a time of warming up in which shares adapt:
+///   latency      half a ping-pong of ranks 0 and 1, us (IBFC 6.2.1)
+///   blocking     a window of MPI_Send and MPI_Recv from rank 0 to 1, then an answer, MB/s (IBFC 6.2.2)
+///   nonblocking  the same with MPI_Isend and MPI_Irecv
+///   alltoall     one MPI_Alltoall among the first ACTIVE ranks, us
+///   pingpong     half a ping-pong of each of the pairs 0-1, 2-3, … of the first ACTIVE ranks at once, us
+///
+/// Ranks that take no part look at messages every few milliseconds. Two active ranks are pinned to two CPUs;
+/// more share what there is. "line" is how long one cache line takes between those two CPUs, ns, before and
+/// after.
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "ranks.h"
+
+namespace {
+
+using measuring::Cpus;
+using measuring::seconds;
+
+constexpr int kTag = 1;
+
+struct Options {
+    std::string label = "mpi";
+    std::vector<std::string> tasks;
+    std::vector<int> sizes;
+    std::vector<int> windows = {64};
+    std::vector<int> active;  ///< empty: all ranks
+    int batches = 15;
+    int batch_us = 2000;
+    int warm_us = 20000;
+};
+
+bool is_pair_task(std::string_view task) {
+    return task == "latency" || task == "blocking" || task == "nonblocking";
+}
+
+/// A sentence when `list` is not one of numbers of `smallest` to `largest`.
+std::string parse_numbers(std::string_view list, int smallest, int largest, std::vector<int>& numbers) {
+    numbers.clear();
+    for (const std::string& text : measuring::split(list, ',')) {
+        char* end = nullptr;
+        errno = 0;
+        const long number = std::strtol(text.c_str(), &end, 10);
+        if (text.empty() || *end != '\0' || errno != 0 || number < smallest || number > largest) {
+            return "'" + text + "' is not a number of " + std::to_string(smallest) + " to " +
+                   std::to_string(largest);
+        }
+        numbers.push_back(static_cast<int>(number));
+    }
+    return numbers.empty() ? "an empty list" : "";
+}
+
+std::string parse_number(std::string_view text, int largest, int& number) {
+    std::vector<int> numbers;
+    std::string error = parse_numbers(text, 1, largest, numbers);
+    if (error.empty()) number = numbers.front();
+    return error;
+}
+
+/// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
+std::string parse(int argc, char** argv, int ranks, Options& options) {
+    for (int i = 1; i < argc; i += 2) {
+        const std::string_view name = argv[i];
+        if (i + 1 == argc) return std::string(name) + " lacks its value";
+        const std::string_view value = argv[i + 1];
+        std::string error;
+        if (name == "--label") {
+            options.label = value;
+        } else if (name == "--tasks") {
+            options.tasks = measuring::split(value, ',');
+        } else if (name == "--sizes") {
+            error = parse_numbers(value, 1, 1 << 24, options.sizes);
+        } else if (name == "--windows") {
+            error = parse_numbers(value, 1, 1000, options.windows);
+        } else if (name == "--active") {
+            error = parse_numbers(value, 2, ranks, options.active);
+        } else if (name == "--batches") {
+            error = parse_number(value, 10000, options.batches);
+        } else if (name == "--batch-us") {
+            error = parse_number(value, 1000000, options.batch_us);
+        } else if (name == "--warm-us") {
+            error = parse_number(value, 10000000, options.warm_us);
+        } else {
+            return std::string(name) + " is unknown; the head of the source names all";
+        }
+        if (!error.empty()) return std::string(name) + ": " + error;
+    }
+    if (ranks < 2) return "two ranks are needed";
+    if (options.tasks.empty() || options.sizes.empty()) return "--tasks and --sizes must be given";
+    for (const std::string& task : options.tasks) {
+        if (!is_pair_task(task) && task != "alltoall" && task != "pingpong") {
+            return "'" + task +
+                   "' is not a task; there are latency, blocking, nonblocking, alltoall and pingpong";
+        }
+    }
+    if (options.active.empty()) options.active.push_back(ranks);
+    return {};
+}
+
+/// The active ranks of one measurement, and what they send.
+class Group {
+  public:
+    Group(MPI_Comm comm, int bytes, int window) : comm_(comm), bytes_(bytes), window_(window) {
+        MPI_Comm_rank(comm, &self_);
+        MPI_Comm_size(comm, &ranks_);
+        const size_t count = static_cast<size_t>(std::max(ranks_, window)) * static_cast<size_t>(bytes);
+        out_.resize(count);
+        in_.resize(count);
+        for (size_t i = 0; i < count; ++i) out_[i] = expected(self_, i % static_cast<size_t>(bytes));
+        std::ranges::fill(in_, 0xff);
+    }
+
+    void run(std::string_view task, int count) {
+        for (int i = 0; i < count; ++i) {
+            if (task == "alltoall") {
+                MPI_Alltoall(out_.data(), bytes_, MPI_BYTE, in_.data(), bytes_, MPI_BYTE, comm_);
+            } else if (task == "blocking") {
+                blocking();
+            } else if (task == "nonblocking") {
+                nonblocking();
+            } else {
+                ping_pong();
+            }
+        }
+    }
+
+    /// False, and said on stderr, when a byte of what came is wrong.
+    [[nodiscard]] bool verify(std::string_view task) const {
+        if (task == "alltoall") {
+            for (int from = 0; from < ranks_; ++from) {
+                if (!verify_message(task, from, from)) return false;
+            }
+            return true;
+        }
+        if (task == "latency" || task == "pingpong")
+            return self_ == unpaired() || verify_message(task, self_ ^ 1, 0);
+        for (int number = 0; self_ == 1 && number < window_; ++number) {
+            if (!verify_message(task, 0, number)) return false;
+        }
+        return true;
+    }
+
+    [[nodiscard]] bool leads() const { return self_ == 0; }
+
+  private:
+    static unsigned char expected(int rank, size_t i) {
+        return static_cast<unsigned char>((i * 2654435761u >> 16) + i + static_cast<size_t>(rank) * 59) &
+               0x7f;
+    }
+    /// The last rank of an odd number.
+    [[nodiscard]] int unpaired() const { return ranks_ % 2 != 0 ? ranks_ - 1 : -1; }
+    unsigned char* message(std::vector<unsigned char>& memory, int number) const {
+        return memory.data() + static_cast<size_t>(number) * static_cast<size_t>(bytes_);
+    }
+
+    [[nodiscard]] bool verify_message(std::string_view task, int from, int number) const {
+        const size_t start = static_cast<size_t>(number) * static_cast<size_t>(bytes_);
+        for (size_t i = 0; i < static_cast<size_t>(bytes_); ++i) {
+            if (in_[start + i] == expected(from, i)) continue;
+            std::fprintf(stderr, "flow: %s: byte %zu of message %d from rank %d is wrong at rank %d\n",
+                         task.data(), i, number, from, self_);
+            return false;
+        }
+        return true;
+    }
+
+    void ping_pong() {
+        if (self_ == unpaired()) return;
+        const int peer = self_ ^ 1;
+        const bool first = self_ % 2 == 0;
+        if (first) MPI_Send(out_.data(), bytes_, MPI_BYTE, peer, kTag, comm_);
+        MPI_Recv(in_.data(), bytes_, MPI_BYTE, peer, kTag, comm_, MPI_STATUS_IGNORE);
+        if (!first) MPI_Send(out_.data(), bytes_, MPI_BYTE, peer, kTag, comm_);
+    }
+
+    void answer() {
+        if (leads()) {
+            MPI_Recv(nullptr, 0, MPI_BYTE, 1, kTag, comm_, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Send(nullptr, 0, MPI_BYTE, 0, kTag, comm_);
+        }
+    }
+
+    void blocking() {
+        for (int number = 0; number < window_; ++number) {
+            if (leads()) {
+                MPI_Send(message(out_, number), bytes_, MPI_BYTE, 1, kTag, comm_);
+            } else {
+                MPI_Recv(message(in_, number), bytes_, MPI_BYTE, 0, kTag, comm_, MPI_STATUS_IGNORE);
+            }
+        }
+        answer();
+    }
+
+    void nonblocking() {
+        requests_.resize(static_cast<size_t>(window_));
+        for (int number = 0; number < window_; ++number) {
+            MPI_Request& request = requests_[static_cast<size_t>(number)];
+            if (leads()) {
+                MPI_Isend(message(out_, number), bytes_, MPI_BYTE, 1, kTag, comm_, &request);
+            } else {
+                MPI_Irecv(message(in_, number), bytes_, MPI_BYTE, 0, kTag, comm_, &request);
+            }
+        }
+        MPI_Waitall(window_, requests_.data(), MPI_STATUSES_IGNORE);
+        answer();
+    }
+
+    MPI_Comm comm_;
+    int bytes_;
+    int window_;
+    int self_ = 0;
+    int ranks_ = 0;
+    std::vector<unsigned char> out_;
+    std::vector<unsigned char> in_;
+    std::vector<MPI_Request> requests_;
+};
+
+/// Seconds for one of what run(count) does `count` of, until the last rank of `comm` has done it. The first
+/// rank finds out during warm-up how many make a batch.
+template <class Run>
+double timed(MPI_Comm comm, bool leads, const Options& options, Run&& run) {
+    struct {
+        int count = 1;
+        int warm = 0;
+    } plan;
+    const double begin = seconds();
+    const auto batch = [&] {
+        MPI_Barrier(comm);
+        const double start = seconds();
+        run(plan.count);
+        MPI_Barrier(comm);
+        return seconds() - start;
+    };
+    while (plan.warm == 0) {
+        const double taken = batch();
+        if (leads) {
+            plan.warm = static_cast<int>((seconds() - begin) * 1e6 > options.warm_us);
+            plan.count = static_cast<int>(
+                std::clamp(plan.count * options.batch_us * 1e-6 / taken, 1.0, plan.count * 4.0));
+        }
+        MPI_Bcast(&plan, 2, MPI_INT, 0, comm);
+    }
+    std::vector<double> batches;
+    for (int i = 0; i < options.batches; ++i) batches.push_back(batch() / plan.count);
+    return measuring::median(batches);
+}
+
+double value_of(std::string_view task, double taken_s, int bytes, int window) {
+    if (task == "alltoall") return taken_s * 1e6;
+    if (task == "latency" || task == "pingpong") return taken_s / 2 * 1e6;
+    return static_cast<double>(bytes) * window / taken_s / 1e6;
+}
+
+/// All ranks of the job call this; those without a part sleep until it is over.
+std::string measure(const Options& options, std::string_view task, int active, int bytes, int window,
+                    const Cpus& cpus) {
+    int self = 0, ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &self);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, self < active ? 0 : MPI_UNDEFINED, self, &comm);
+    std::string row;
+    if (comm != MPI_COMM_NULL) {
+        const measuring::KeptAffinity kept;
+        if (active == 2) measuring::pin(self == 0 ? cpus.first : cpus.second);
+        Group group(comm, bytes, window);
+        const double taken_s =
+            timed(comm, group.leads(), options, [&](int count) { group.run(task, count); });
+        if (!group.verify(task)) MPI_Abort(MPI_COMM_WORLD, 1);
+        char line[200];
+        std::snprintf(line, sizeof line, "%s,%d,%s,%d,%d,%d,%.6g\n", options.label.c_str(), ranks,
+                      task.data(), active, bytes, window, value_of(task, taken_s, bytes, window));
+        row = line;
+    }
+    MPI_Request everybody;
+    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
+    measuring::nap_until(everybody);
+    if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+    return row;
+}
+
+/// The first rank measures while the others sleep.
+std::string line_transfer(const Options& options, int self, int ranks, const Cpus& cpus) {
+    std::string row;
+    if (self == 0 && cpus.first >= 0) {
+        const measuring::KeptAffinity kept;
+        measuring::pin(cpus.first);
+        char line[200];
+        std::snprintf(line, sizeof line, "%s,%d,line,2,64,1,%.4g\n", options.label.c_str(), ranks,
+                      measuring::line_transfer_ns(cpus));
+        row = line;
+    }
+    MPI_Request everybody;
+    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
+    measuring::nap_until(everybody);
+    return row;
+}
+
+std::string measure_all(const Options& options, int self, int ranks) {
+    const Cpus cpus = measuring::choose_cpus();
+    std::string csv = line_transfer(options, self, ranks, cpus);
+    for (const std::string& task : options.tasks) {
+        const bool windowed = task == "blocking" || task == "nonblocking";
+        for (const int bytes : options.sizes) {
+            for (const int active : is_pair_task(task) ? std::vector<int>{2} : options.active) {
+                for (const int window : windowed ? options.windows : std::vector<int>{1}) {
+                    csv += measure(options, task, active, bytes, window, cpus);
+                }
+            }
+        }
+    }
+    return csv + line_transfer(options, self, ranks, cpus);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    int self = 0, ranks = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &self);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    Options options;
+    const std::string error = parse(argc, argv, ranks, options);
+    if (!error.empty()) {
+        if (self == 0) std::fprintf(stderr, "flow: %s\n", error.c_str());
+        MPI_Finalize();
+        return 2;
+    }
+    const std::string csv = measure_all(options, self, ranks);
+    if (self == 0) measuring::print(csv);
+    MPI_Finalize();
+    return 0;
+}
