@@ -8,8 +8,8 @@ import statistics
 from figure_runs import Overhead, median_time_us, spread_columns
 
 CREDIT_SLOTS = range(1, 6)
-ALL_SLOTS = (8, 12, 16, 20, 24, 28, 32, 36, 38, 39, 40, 42, 44, 46, 48, 50, 52, 54, 56, 57, 58, 60, 64)
-SOME_SLOTS = (16, 32, 38, 42, 50, 57, 64)
+ALL_SLOTS = (8, 12, 16, 20, 24, 28, 32, 36, 38, 39, 40, 42, 44, 46, 48, 49, 50, 52, 54, 56, 57, 58, 60, 64)
+SOME_SLOTS = (16, 32, 39, 49, 50, 52, 57, 64)
 PATTERN_SLOTS = (8, 16, 24, 32, 48, 64)
 FEW_SLOTS = (8, 16, 32, 64)
 
@@ -78,8 +78,8 @@ def figure_9(simulator, results, full):
 
 
 # Part of the processes, warm-up and iterations of static, the same of dynamic (which needs time to adapt), seeds.
-PATTERNS = (("all active", 1, (0, 1), (1, 1), 1), ("a half", 2, (1, 1), (6, 3), 1),
-            ("a quarter", 4, (1, 3), (12, 6), 1), ("an eighth", 8, (1, 8), (30, 10), 3))
+PATTERNS = (("all active", 1, (0, 1), (1, 1), 1), ("a half", 2, (1, 1), (6, 2), 1),
+            ("a quarter", 4, (1, 3), (8, 4), 1), ("an eighth", 8, (1, 8), (24, 8), 3))
 
 
 def pattern_overhead(simulator, pattern, mode, slots, full, **flow):
@@ -111,7 +111,7 @@ def figure_15(simulator, results, full):
     yield from together([
         patterns_figure("fc-15", "Four patterns, dynamic", PATTERN_SLOTS, simulator, results, full, "dynamic"),
         patterns_figure("fc-15-paper", "Four patterns, dynamic with the paper's stealing",
-                        PATTERN_SLOTS if full else FEW_SLOTS, simulator, results, full, "dynamic", stealing="paper")])
+                        PATTERN_SLOTS if full else (8, 16, 32), simulator, results, full, "dynamic", stealing="paper")])
 
 
 def components(name, title, simulator, results, seeds, run):

@@ -127,7 +127,8 @@ class Results:
             index = columns.index(column) + 1
             plots.append(f"using 1:{index} with linespoints lt {color} pt 7 ps 0.4 lw 1.5 title '{column}'")
             if column + " min" in columns:
-                plots.append(f"using 1:{index}:{index + 1}:{index + 2} with yerrorbars lt {color} pt 7 ps 0.4 notitle")
+                bar = f"using 1:{index + 1}:(0):(${index + 2}-${index + 1})"
+                plots.append(f"{bar} with vectors nohead lt {color} notitle")
         self._gnuplot(name, title, ylabel, f'set xlabel "{xlabel}"', plots)
 
     def bars(self, name, title, ylabel, columns, rows, shown):
