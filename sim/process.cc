@@ -201,7 +201,8 @@ void Process::enter_phase() {
     const Part part = simulation_->workload().part(rank(), phase_);
     sends_ = part.sends;
     expected_ += part.receives;
-    barrier_after_ = part.barrier;
+    // As before IMB's timed loop: what is timed does not begin while others are still behind.
+    barrier_after_ = part.barrier || phase_ + 1 == simulation_->workload().warmup_phases();
 }
 
 void Process::end_phase() {

@@ -39,7 +39,9 @@ void add_workload(CLI::App& app, Arguments& a) {
                    "go by RMA")
         ->group(group);
     app.add_option("--iterations", w.iterations, "Repetitions; phases: of each step")->group(group);
-    app.add_option("--warmup", w.warmup, "Iterations before those, which time_us leaves out")->group(group);
+    app.add_option("--warmup", w.warmup,
+                   "Iterations before those, which time_us leaves out, and a barrier after them")
+        ->group(group);
     app.add_option("--active", w.active,
                    "alltoall: ranks that take part, the others wait in the barrier; 0: all")
         ->group(group);

@@ -13,7 +13,7 @@ struct WorkloadConfig {
     uint32_t processes = 256;
     uint32_t bytes = 2048;          ///< of a message, without its 16 bytes of header
     uint32_t iterations = 1;        ///< phases: of each step
-    uint32_t warmup = 0;            ///< iterations before those, which are not timed
+    uint32_t warmup = 0;            ///< iterations before those, not timed; then a barrier
     uint32_t active = 0;            ///< alltoall: only the first so many ranks; 0: all
     bool barrier = false;           ///< after each iteration; phases: always after the last one of a step
     std::vector<uint32_t> steps{};  ///< phases: active ranks, one number for each step
