@@ -50,7 +50,7 @@ def figures_4_5(simulator, results, full):
 def figures_6_7(simulator, results, full):
     """The iterations: mailboxes start empty, so the first message to a peer never waits from 37 credits on."""
     sizes = ((ON_16_NODES, ALL_SLOTS if full else TABLE_2_SLOTS, 6),
-             (ON_64_NODES, ALL_SLOTS if full else (16, 32, 48, 64), 6 if full else 2))
+             (ON_64_NODES, ALL_SLOTS if full else (16, 32, 64), 6 if full else 2))
     parts = [static_figure((6, 7, size["processes"]), f"Alltoall, static, {size['processes']} processes", simulator,
                            results, slots_list, {"workload": "alltoall", "iterations": iterations, **size,
                                                  **WITHOUT_PIGGYBACK})
@@ -118,19 +118,19 @@ def figure_15(simulator, results, full):
                         PATTERN_SLOTS if full else (8, 16, 32), simulator, results, full, "dynamic", stealing="paper")])
 
 
-def components(name, title, simulator, results, seeds, run):
+def components(name, title, slots_list, simulator, results, seeds, run):
     """FC 7.1: what is left when flow control takes no CPU time is stalls and traffic; when its packets take no room in
     the network either, stalls."""
     no_cpu = {"control_no_cpu": True, "cpu_account_ns": 0}
     steps = {"total": {}, "without CPU": no_cpu, "stalls": {**no_cpu, "control_no_traffic": True}}
     overheads = {(slots, mode, step): Overhead(simulator, seeds, mode, slots=slots, **run, **free, **JITTER)
-                 for slots in PATTERN_SLOTS for mode in ("static", "dynamic") for step, free in steps.items()}
+                 for slots in slots_list for mode in ("static", "dynamic") for step, free in steps.items()}
     yield
     rows, columns = [], ["slots"]
     for mode in ("static", "dynamic"):
         columns += [f"{mode}: computation", f"{mode}: stalls and traffic", f"{mode}: of these traffic",
                     *spread_columns(f"{mode}: total")]
-    for slots in PATTERN_SLOTS:
+    for slots in slots_list:
         row = [slots]
         for mode in ("static", "dynamic"):
             total, rest, stalls = (overheads[slots, mode, step] for step in steps)
@@ -141,13 +141,14 @@ def components(name, title, simulator, results, seeds, run):
 
 def figure_16(simulator, results, full):
     size = ON_64_NODES if full else ON_16_NODES
-    yield from components("fc-16", f"Components of the overhead, alltoall, {size['processes']} processes", simulator,
-                          results, 3, {"workload": "alltoall", "warmup": 1, "iterations": 2, **size,
-                                       **WITHOUT_PIGGYBACK})
+    yield from components("fc-16", f"Components of the overhead, alltoall, {size['processes']} processes", FEW_SLOTS,
+                          simulator, results, 3, {"workload": "alltoall", "warmup": 1, "iterations": 2, **size,
+                                                    **WITHOUT_PIGGYBACK})
 
 
 def figure_17(simulator, results, full):
-    yield from components("fc-17", "Components of the overhead, multi-pingpong, 1 hop", simulator, results, 5,
+    yield from components("fc-17", "Components of the overhead, multi-pingpong, 1 hop", PATTERN_SLOTS,
+                          simulator, results, 5,
                           {"workload": "multi_pingpong", "processes": 32, "peers": 31, "topology": "mesh:8x8",
                            "warmup": 200, "iterations": 200, **WITHOUT_PIGGYBACK})
 
@@ -160,7 +161,7 @@ def figure_18(simulator, results, full):
                                                     processes=processes, peers=processes - 1, topology=topology,
                                                     warmup=warmup, iterations=iterations, **WITHOUT_PIGGYBACK, **JITTER)
                  for processes, topology, warmup, iterations, seeds in sizes for mode in ("static", "dynamic")
-                 for slots in PATTERN_SLOTS}
+                 for slots in FEW_SLOTS}
     yield
     shares = ((32, 50), (64, 25), (128, 12.5), (256, 6.25))
     series = {f"{share} %: {mode}": (processes, mode) for processes, share in shares for mode in ("static", "dynamic")}
@@ -168,7 +169,7 @@ def figure_18(simulator, results, full):
     for name in series:
         columns += spread_columns(name)
     rows = [[slots] + [cell for processes, mode in series.values()
-                       for cell in overheads[processes, mode, slots].spread()] for slots in PATTERN_SLOTS]
+                       for cell in overheads[processes, mode, slots].spread()] for slots in FEW_SLOTS]
     results.lines("fc-18", "Alltoall with peers on the node", "overhead over none, %", columns, rows)
 
 
