@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import hashlib
 import os
 import resource
 import statistics
@@ -11,10 +12,17 @@ import threading
 
 
 class Simulator:
-    """Runs velo_sim. Arguments of a run are its options as keywords: mode="static", no_piggyback=True."""
+    """Runs velo_sim. Arguments of a run are its options as keywords: mode="static", no_piggyback=True.
 
-    def __init__(self, program, jobs):
+    What a run prints is a function of the program and its arguments, and is kept in `folder` under a hash of both, so
+    that what was interrupted goes on where it was."""
+
+    def __init__(self, program, jobs, folder):
         self._program = program
+        self._folder = folder
+        os.makedirs(folder, exist_ok=True)
+        with open(program, "rb") as file:
+            self._identity = hashlib.sha256(file.read()).hexdigest()
         self._executor = concurrent.futures.ThreadPoolExecutor(jobs)
         self._runs = {}
         self._lock = threading.Lock()
@@ -35,15 +43,28 @@ class Simulator:
         return self._runs[key]
 
     def _execute(self, arguments):
-        result = subprocess.run([self._program, *arguments], capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise RuntimeError(f"velo_sim {' '.join(arguments)}: {result.stderr.strip()}")
+        output = self._output(arguments)
         with self._lock:
             self._done += 1
             if sys.stderr.isatty():
                 sys.stderr.write(f"\rfigures: {self._done} of {len(self._runs)} runs")
-        header, row = csv.reader(result.stdout.splitlines())
+        header, row = csv.reader(output.splitlines())
         return dict(zip(header, row))
+
+    def _output(self, arguments):
+        key = hashlib.sha256("\0".join([self._identity, *arguments]).encode()).hexdigest()
+        path = os.path.join(self._folder, key)
+        if "--trace" not in arguments and os.path.exists(path):
+            with open(path, encoding="ascii") as file:
+                return file.read()
+        result = subprocess.run([self._program, *arguments], capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"velo_sim {' '.join(arguments)}: {result.stderr.strip()}")
+        scratch = f"{path}.{os.getpid()}"
+        with open(scratch, "w", encoding="ascii") as file:
+            file.write(result.stdout)
+        os.replace(scratch, path)
+        return result.stdout
 
     def stop(self):
         self._executor.shutdown(cancel_futures=True)
