@@ -24,7 +24,7 @@ struct Process::Handler {
         const uint32_t rank = p.device_->process_of(from);
         Peer& peer = p.peer(from);
         if (header.from != rank || header.to != p.rank() || header.number != peer.received ||
-            bytes != header.bytes + sizeof header) {
+            bytes != sizeof header + (tag == kRendezvousTag ? 0 : header.bytes)) {
             throw SimulationError("process " + std::to_string(p.rank()) + " expected message " +
                                   std::to_string(peer.received) + " of process " + std::to_string(rank) +
                                   " and got " + std::to_string(bytes) + " bytes, headed as message " +
@@ -37,7 +37,12 @@ struct Process::Handler {
         p.owed_ns_ += host.message_ns;
         if (p.last_from_ != rank) p.owed_ns_ += host.turn_ns;
         if (p.expected_ > p.received_) p.owed_ns_ += host.posted_ns * (p.expected_ - p.received_);
-        p.received(tag, rank);
+        p.last_from_ = rank;
+        if (tag == kRendezvousTag) {
+            p.fetch(rank, header.bytes);
+        } else {
+            p.received(tag);
+        }
     }
 };
 
@@ -104,9 +109,8 @@ void Process::step() {
 
 void Process::sleep() {
     device_->sleep();
-    if (used_ && !used_->on_node.empty()) {
-        simulation_->cluster().schedule(*device_,
-                                        std::max(used_->on_node.front().at_ns, device_->clock_ns()));
+    if (used_ && !used_->timed.empty()) {
+        simulation_->cluster().schedule(*device_, std::max(used_->timed.front().at_ns, device_->clock_ns()));
     }
 }
 
@@ -115,7 +119,7 @@ void Process::sleep() {
 uint32_t Process::poll() {
     const uint64_t at_ns = device_->clock_ns();
     device_->spend(simulation_->cluster().config().cpu.poll_ns);
-    uint32_t taken = take_on_node();
+    uint32_t taken = take_timed();
     if (device_->peers() != 0) {
         VeloPath<cluster::ClusterDevice>& path = opened_path();
         taken += path.poll(simulation_->config().host.packets_per_poll, Handler{*this});
@@ -125,27 +129,30 @@ uint32_t Process::poll() {
                                   std::to_string(device_->clock_ns()) + " ns: a violation of flow control");
         }
     }
-    device_->spend(std::exchange(owed_ns_, 0));
+    device_->work(std::exchange(owed_ns_, 0));
     simulation_->cluster().trace().add(TraceEvent::kPoll, rank(), at_ns, taken);
     return taken;
 }
 
-uint32_t Process::take_on_node() {
+uint32_t Process::take_timed() {
     if (!used_) return 0;
     uint32_t taken = 0;
-    std::deque<OnNode>& queue = used_->on_node;
+    std::deque<Timed>& queue = used_->timed;
     while (!queue.empty() && queue.front().at_ns <= device_->clock_ns()) {
         const uint8_t tag = queue.front().tag;
         queue.pop_front();
         owed_ns_ += simulation_->config().host.on_node_ns;
-        received(tag, kNobody);
+        if (tag == kSentTag) {
+            --outstanding_;
+        } else {
+            received(tag);
+        }
         ++taken;
     }
     return taken;
 }
 
-void Process::received(uint8_t tag, uint32_t from) {
-    if (from != kNobody) last_from_ = from;
+void Process::received(uint8_t tag) {
     if ((tag & kBarrierTag) != 0) {
         ++used().barrier_arrived[tag & 31];
     } else {
@@ -173,7 +180,7 @@ bool Process::drive_waiting() {
             continue;
         }
         peer.queue.pop_front();
-        if ((send->tag & kBarrierTag) == 0) --outstanding_;
+        if (send->tag == 0) --outstanding_;
         u.free.push_back(static_cast<Message*>(send));
         if (peer.queue.empty()) {
             u.waiting[u.turn] = u.waiting.back();
@@ -195,7 +202,8 @@ void Process::enter_phase() {
     const Part part = simulation_->workload().part(rank(), phase_);
     sends_ = part.sends;
     expected_ += part.receives;
-    barrier_after_ = part.barrier;
+    // As before IMB's timed loop: what is timed does not begin while others are still behind.
+    barrier_after_ = part.barrier || phase_ + 1 == simulation_->workload().warmup_phases();
 }
 
 void Process::end_phase() {
@@ -235,7 +243,7 @@ bool Process::run_barrier() {
             const uint32_t to = static_cast<uint32_t>((rank() + (uint64_t{1} << round_)) %
                                                       simulation_->workload().config().processes);
             const auto tag = static_cast<uint8_t>(kBarrierTag | round_);
-            if (!post_on_node(to, tag)) {
+            if (!post_on_node(to, 0, tag)) {
                 if (prepare(to)) return true;
                 post(to, 0, tag);
             }
@@ -253,10 +261,11 @@ bool Process::run_barrier() {
 bool Process::post_next() {
     const Workload& workload = simulation_->workload();
     const uint32_t to = workload.destination(rank(), phase_, posted_);
-    if (!post_on_node(to, 0)) {
+    const uint32_t bytes = workload.bytes(rank(), phase_, posted_);
+    if (!post_on_node(to, bytes, 0)) {
         if (prepare(to)) return true;
         ++outstanding_;
-        post(to, workload.bytes(rank(), phase_, posted_), 0);
+        post(to, bytes, is_long(bytes) ? kRendezvousTag : 0);
     }
     ++posted_;
     return true;
@@ -272,7 +281,7 @@ bool Process::prepare(uint32_t to) {
     const uint64_t ns = host.message_ns + (to == last_to_ ? 0 : host.turn_ns);
     last_to_ = to;
     if (ns == 0) return false;
-    device_->spend(ns);
+    device_->work(ns);
     prepared_ = true;
     return true;
 }
@@ -299,11 +308,11 @@ void Process::post(uint32_t to, uint32_t bytes, uint8_t tag) {
     message->data[0] = &message->header;
     message->bytes[0] = sizeof message->header;
     message->data[1] = simulation_->body();
-    message->bytes[1] = bytes;
-    message->total = bytes + static_cast<uint32_t>(sizeof message->header);
+    message->bytes[1] = tag == kRendezvousTag ? 0 : bytes;
+    message->total = message->bytes[1] + static_cast<uint32_t>(sizeof message->header);
     message->tag = tag;
     if (p.queue.empty() && u.path->send(address, *message) == Status::kOk) {
-        if ((tag & kBarrierTag) == 0) --outstanding_;
+        if (tag == 0) --outstanding_;
         u.free.push_back(message);
         return;
     }
@@ -311,18 +320,40 @@ void Process::post(uint32_t to, uint32_t bytes, uint8_t tag) {
     p.queue.push_back(message);
 }
 
-bool Process::post_on_node(uint32_t to, uint8_t tag) {
+bool Process::post_on_node(uint32_t to, uint32_t bytes, uint8_t tag) {
     if (!simulation_->on_one_node(rank(), to)) return false;
-    device_->spend(simulation_->config().host.on_node_ns);
+    device_->work(simulation_->config().host.on_node_ns + copy_ns(bytes));
     ++used().messages_on_node;
-    Process& receiver = simulation_->process(to);
-    const uint64_t at_ns = device_->clock_ns();
-    receiver.used().on_node.push_back({at_ns, tag});
-    simulation_->cluster().trace().add(TraceEvent::kOnNode, rank(), at_ns, to);
-    if (receiver.device_->asleep()) {
-        simulation_->cluster().schedule(*receiver.device_, std::max(at_ns, receiver.device_->clock_ns()));
-    }
+    notify(simulation_->process(to), device_->clock_ns(), tag);
     return true;
+}
+
+void Process::notify(Process& process, uint64_t at_ns, uint8_t tag) {
+    std::deque<Timed>& queue = process.used().timed;
+    const auto later = [](uint64_t ns, const Timed& timed) { return ns < timed.at_ns; };
+    queue.insert(std::upper_bound(queue.begin(), queue.end(), at_ns, later), {at_ns, tag});
+    simulation_->cluster().trace().add(TraceEvent::kOnNode, rank(), at_ns, process.rank());
+    if (process.device_->asleep()) {
+        simulation_->cluster().schedule(*process.device_, std::max(at_ns, process.device_->clock_ns()));
+    }
+}
+
+bool Process::is_long(uint32_t bytes) const {
+    return bytes > simulation_->config().workload.bytes;
+}
+
+uint64_t Process::copy_ns(uint32_t bytes) const {
+    return is_long(bytes) ? uint64_t{bytes} * simulation_->config().host.copy_kib_ns / 1024 : 0;
+}
+
+/// A long message's data come by RMA (FC 3): out of the way of VELO's packets, so they take only time. Both
+/// ends are notified when they are there.
+void Process::fetch(uint32_t from, uint32_t bytes) {
+    Process& sender = simulation_->process(from);
+    const uint64_t way_ns = simulation_->cluster().latency_ns(sender.device_->at_node(), device_->at_node());
+    const uint64_t at_ns = device_->clock_ns() + 2 * way_ns + copy_ns(bytes);
+    notify(*this, at_ns, 0);
+    notify(sender, at_ns, kSentTag);
 }
 
 std::string Process::text() const {

@@ -49,7 +49,9 @@ class Process {
     [[nodiscard]] std::string text() const;
 
   private:
-    static constexpr uint8_t kBarrierTag = 0x80;  ///< plus the round
+    static constexpr uint8_t kBarrierTag = 0x80;     ///< plus the round
+    static constexpr uint8_t kRendezvousTag = 0x40;  ///< announces a long message
+    static constexpr uint8_t kSentTag = 0x20;        ///< not of a message: a long one has left
     static constexpr uint32_t kNobody = UINT32_MAX;
 
     struct Message : velo_send_t {
@@ -60,7 +62,8 @@ class Process {
         uint32_t sent = 0;
         uint32_t received = 0;
     };
-    struct OnNode {
+    /// What comes through shared memory or RMA, or has left by RMA.
+    struct Timed {
         uint64_t at_ns;
         uint8_t tag;
     };
@@ -73,7 +76,7 @@ class Process {
             UINT64_MAX;  ///< credits received when all of `waiting` was last tried in vain
         std::vector<std::unique_ptr<Message>> messages;
         std::vector<Message*> free;
-        std::deque<OnNode> on_node;
+        std::deque<Timed> timed;  ///< the earliest first
         uint64_t messages_on_node = 0;
         std::array<uint32_t, 32> barrier_arrived = {};
     };
@@ -82,8 +85,12 @@ class Process {
     Used& used();
     VeloPath<cluster::ClusterDevice>& opened_path();
     uint32_t poll();
-    uint32_t take_on_node();
-    void received(uint8_t tag, uint32_t from);
+    uint32_t take_timed();
+    void notify(Process& process, uint64_t at_ns, uint8_t tag);
+    void fetch(uint32_t from, uint32_t bytes);
+    [[nodiscard]] bool is_long(uint32_t bytes) const;
+    [[nodiscard]] uint64_t copy_ns(uint32_t bytes) const;
+    void received(uint8_t tag);
     bool drive_waiting();
     bool run_program();
     bool run_barrier();
@@ -92,7 +99,7 @@ class Process {
     void end_phase();
     bool prepare(uint32_t to);
     void post(uint32_t to, uint32_t bytes, uint8_t tag);
-    bool post_on_node(uint32_t to, uint8_t tag);
+    bool post_on_node(uint32_t to, uint32_t bytes, uint8_t tag);
     Peer& peer(DeviceAddr address);
     void sleep();
 

@@ -27,11 +27,14 @@ Simulation::Simulation(const SimulationConfig& config)
         throw SetupError("--processes-per-node " + std::to_string(config_.processes_per_node) +
                          "; give 1 to 256");
     }
-    if (config_.host.window == 0 || config_.host.packets_per_poll == 0 ||
-        config_.cluster.cpu.take_packets == 0 || config_.host.polls_per_message > 255) {
-        throw SetupError(
-            "--window, --packets-per-poll and --packets-per-take are at least 1, and --polls-per-message at "
-            "most 255");
+    for (const auto& [name, value] : {std::pair{"--window", config_.host.window},
+                                      {"--packets-per-poll", config_.host.packets_per_poll},
+                                      {"--packets-per-take", config_.cluster.cpu.take_packets}}) {
+        if (value == 0) throw SetupError(std::string(name) + " 0; give at least 1");
+    }
+    if (config_.host.polls_per_message > 255) {
+        throw SetupError("--polls-per-message " + std::to_string(config_.host.polls_per_message) +
+                         "; give at most 255");
     }
     const uint32_t processes = workload_->config().processes;
     barrier_rounds_ = static_cast<uint32_t>(std::bit_width(processes - 1));
@@ -62,7 +65,7 @@ Simulation::~Simulation() = default;
 
 void Simulation::place() {
     const uint32_t processes = workload_->config().processes;
-    if (workload_->config().name == "multi_pingpong") {
+    if (workload_->between_two_nodes()) {
         config_.processes_per_node = processes / 2;
         nodes_ = {0, config_.cluster.topology.node_at(config_.hops)};
     }
@@ -77,7 +80,10 @@ void Simulation::place() {
 
 void Simulation::make_plan() {
     const uint32_t processes = workload_->config().processes;
-    const uint32_t on_node = config_.shared_memory ? std::min(config_.processes_per_node, processes) - 1 : 0;
+    // The last node may have fewer processes, which have more peers elsewhere.
+    const uint32_t rest = processes % config_.processes_per_node;
+    const uint32_t on_last_node = rest != 0 ? rest : config_.processes_per_node;
+    const uint32_t on_node = config_.shared_memory ? on_last_node - 1 : 0;
     if (config_.flow.peers == 0) config_.flow.peers = std::max(1u, processes - 1 - on_node);
     config_.flow.contact_slots = flowctl::contact_slots_for(config_.flow, config_.contact_slots_max);
     auto result = flowctl::plan(config_.flow);
@@ -98,6 +104,11 @@ Result Simulation::run() {
     while (cluster::ClusterDevice* device = cluster_->next()) processes_[device->process()].step();
     check_finished();
     return result();
+}
+
+void Simulation::phase_ended(Process& process, uint32_t phase) {
+    if (phase + 1 == workload_->warmup_phases()) warm_ns_ = std::max(warm_ns_, process.device().clock_ns());
+    if (phase_end_) phase_end_(process, phase);
 }
 
 void Simulation::check_finished() {
@@ -134,7 +145,7 @@ Result Simulation::result() {
         sum.malformed += path.malformed;
     }
     sum.control_packets -= sum.credit_packets;
-    sum.time_us = static_cast<double>(sum.time_ns) / 1000 / workload_->time_divisor();
+    sum.time_us = static_cast<double>(sum.time_ns - warm_ns_) / 1000 / workload_->time_divisor();
     sum.trace_hash = cluster_->trace().value();
     return sum;
 }

@@ -34,20 +34,28 @@ void add_workload(CLI::App& app, Arguments& a) {
     const auto group = "Workload";
     app.add_option("--workload", w.name, "One of " + workload_names())->group(group);
     app.add_option("--processes", w.processes, "Processes of the job")->group(group);
-    app.add_option("--bytes", w.bytes, "Bytes of a message, without its header of 16; random: at most")
+    app.add_option("--bytes", w.bytes,
+                   "Bytes of a message, without its header of 16; random: at most. Longer ones of a workload "
+                   "go by RMA")
         ->group(group);
     app.add_option("--iterations", w.iterations, "Repetitions; phases: of each step")->group(group);
+    app.add_option("--warmup", w.warmup,
+                   "Iterations before those, which time_us leaves out, and a barrier after them")
+        ->group(group);
     app.add_option("--active", w.active,
                    "alltoall: ranks that take part, the others wait in the barrier; 0: all")
         ->group(group);
-    app.add_flag("--barrier", w.barrier, "A barrier of all processes after each iteration")->group(group);
+    app.add_flag("--barrier", w.barrier,
+                 "A barrier of all processes after each iteration; phases: always after a step")
+        ->group(group);
     app.add_option("--steps", w.steps, "phases: active ranks of each step (default: FC figure 19's shares)")
         ->delimiter(',')
         ->group(group);
     app.add_option("--repetitions", w.repetitions, "scatterv: iterations with one root")->group(group);
     app.add_option("--neighbours", w.neighbours, "neighbours: partners on either side")->group(group);
     app.add_option("--messages", w.messages, "random: messages that each process sends")->group(group);
-    app.add_option("--hops", a.config.hops, "multi_pingpong: hops between its two nodes")->group(group);
+    app.add_option("--hops", a.config.hops, "multi_pingpong, pingping: hops between their two nodes")
+        ->group(group);
     app.add_flag("--no-shared-memory", a.no_shared_memory, "Processes of one node use the device, too")
         ->group(group);
 }
@@ -97,6 +105,9 @@ void add_cluster(CLI::App& app, Arguments& a) {
     ns("--nic-ns", c.network.nic_ns, "Latency of a NIC, on each side");
     ns("--link-ns", c.network.link_ns, "Latency of a link");
     ns("--hop-ns", c.network.hop_ns, "Latency of a router");
+    app.add_flag("--control-no-traffic", c.network.control_free,
+                 "Explicit packets of flow control keep nobody from using NICs and links")
+        ->group(group);
 }
 
 void add_host(CLI::App& app, Arguments& a) {
@@ -111,6 +122,11 @@ void add_host(CLI::App& app, Arguments& a) {
     number("--cpu-credit-ns", c.credit_ns, "Besides, for an explicit packet of flow control, on each side");
     number("--cpu-account-ns", h.account_ns,
            "Besides, for every packet under a mode with credits, on each side");
+    app.add_flag("--control-no-cpu", c.control_free,
+                 "Explicit packets of flow control take no time of the CPU on either side")
+        ->group(group);
+    number("--cpu-jitter-permille", c.jitter_permille,
+           "All of these times but polls, each by up to so much more or less, by the seed");
     number("--cpu-poll-ns", c.poll_ns, "A look at the mailbox");
     number("--cpu-message-ns", h.message_ns, "A message, on each side");
     number("--cpu-turn-ns", h.turn_ns,
@@ -118,6 +134,7 @@ void add_host(CLI::App& app, Arguments& a) {
     number("--cpu-posted-ns", h.posted_ns,
            "Besides, for each message still expected, on the receiver's side");
     number("--cpu-on-node-ns", h.on_node_ns, "A message through shared memory, on each side");
+    number("--copy-kib-ns", h.copy_kib_ns, "KiB of a message longer than --bytes, by RMA or on the node");
     number("--polls-per-message", h.polls_per_message, "Polls after each message sent (count)");
     number("--packets-per-poll", h.packets_per_poll, "Packets, or runs of them, taken by one poll (count)");
     number("--packets-per-take", c.take_packets,
@@ -129,7 +146,7 @@ void add_run(CLI::App& app, Arguments& a) {
     cluster::ClusterConfig& c = a.config.cluster;
     cluster::FaultConfig& f = c.faults;
     const auto group = "Run";
-    app.add_option("--seed", c.seed, "Of random workloads and faults; same seed, same trace_hash")
+    app.add_option("--seed", c.seed, "Of random workloads, jitter and faults; same seed, same trace_hash")
         ->group(group);
     app.add_option("--trace", a.trace,
                    "File for credits over time, CSV: one row a peer at the end of each phase")
@@ -161,7 +178,8 @@ void finish(Arguments& a) {
     config.workload.seed = config.cluster.seed;
     if (a.trace_rank >= config.workload.processes) {
         throw base::SetupError("--trace-rank " + std::to_string(a.trace_rank) + " of " +
-                               std::to_string(config.workload.processes) + " processes; ranks begin with 0");
+                               std::to_string(config.workload.processes) + " processes; give 0 to " +
+                               std::to_string(config.workload.processes - 1));
     }
 }
 

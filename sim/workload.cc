@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <random>
-#include <string_view>
-#include <utility>
+#include <span>
 
+#include "sim/imb_workloads.h"
 #include "velo/base/shared_segment.h"
 
 namespace velo::sim {
@@ -22,7 +22,6 @@ class MultiPingpong final : public Workload {
                              " processes; give an even number");
         }
     }
-    [[nodiscard]] uint32_t phases() const override { return 2 * config_.iterations; }
     [[nodiscard]] Part part(uint32_t rank, uint32_t phase) const override {
         const bool sends = (rank < config_.processes / 2) == (phase % 2 == 0);
         return {.sends = sends ? 1u : 0u, .receives = sends ? 0u : 1u};
@@ -30,8 +29,11 @@ class MultiPingpong final : public Workload {
     [[nodiscard]] uint32_t destination(uint32_t rank, uint32_t, uint32_t) const override {
         return (rank + config_.processes / 2) % config_.processes;
     }
-    [[nodiscard]] bool barriers() const override { return false; }
-    [[nodiscard]] uint32_t partners_max() const override { return 1; }
+    [[nodiscard]] uint32_t time_divisor() const override { return 2 * config_.iterations; }
+    [[nodiscard]] bool between_two_nodes() const override { return true; }
+
+  private:
+    [[nodiscard]] uint32_t phases_of_iteration() const override { return 2; }
 };
 
 /// FC 5.3: to every other one, in the order rank + 1, rank + 2, ...; the ranks from `active` on only wait
@@ -57,10 +59,14 @@ class Alltoall final : public Workload {
     [[nodiscard]] uint32_t destination(uint32_t rank, uint32_t, uint32_t i) const override {
         return (rank + 1 + i) % config_.active;
     }
-    [[nodiscard]] uint32_t partners_max() const override { return config_.active - 1; }
 };
 
-/// FC 7.3: alltoalls of changing numbers of ranks, a barrier of all after each.
+[[noreturn]] void refuse_warmup(const WorkloadConfig& config) {
+    throw SetupError("--warmup " + std::to_string(config.warmup) + " with workload '" + config.name +
+                     "', whose phases differ; give 0");
+}
+
+/// FC 7.3: alltoalls of changing numbers of ranks, a barrier of all after the last one of each step.
 class Phases final : public Workload {
   public:
     explicit Phases(const WorkloadConfig& config) : Workload(config) {
@@ -68,6 +74,7 @@ class Phases final : public Workload {
             const uint32_t n = config_.processes;
             config_.steps = {n, n / 4, n / 2, n, n / 2, n / 4, n};
         }
+        if (config_.warmup != 0) refuse_warmup(config_);
         for (uint32_t& active : config_.steps) {
             if (active > config_.processes) {
                 throw SetupError("--steps names " + std::to_string(active) + " ranks of " +
@@ -76,18 +83,18 @@ class Phases final : public Workload {
             active = std::max(active, 1u);
         }
     }
-    [[nodiscard]] uint32_t phases() const override {
-        return static_cast<uint32_t>(config_.steps.size()) * config_.iterations;
-    }
     [[nodiscard]] Part part(uint32_t rank, uint32_t phase) const override {
-        return alltoall_part(rank, active(phase), true);
+        return alltoall_part(rank, active(phase), config_.barrier || (phase + 1) % config_.iterations == 0);
     }
     [[nodiscard]] uint32_t destination(uint32_t rank, uint32_t phase, uint32_t i) const override {
         return (rank + 1 + i) % active(phase);
     }
-    [[nodiscard]] bool barriers() const override { return true; }
+    [[nodiscard]] uint32_t time_divisor() const override { return phases(); }
 
   private:
+    [[nodiscard]] uint32_t phases_of_iteration() const override {
+        return static_cast<uint32_t>(config_.steps.size());
+    }
     [[nodiscard]] uint32_t active(uint32_t phase) const { return config_.steps[phase / config_.iterations]; }
 };
 
@@ -138,7 +145,6 @@ class Neighbours final : public Workload {
         const uint32_t distance = distances_[i / 2];
         return (rank + (i % 2 == 0 ? distance : config_.processes - distance)) % config_.processes;
     }
-    [[nodiscard]] uint32_t partners_max() const override { return 2 * config_.neighbours; }
 
   private:
     std::vector<uint32_t> distances_;
@@ -149,11 +155,12 @@ class Random final : public Workload {
   public:
     explicit Random(const WorkloadConfig& config) : Workload(config), receives_(config.processes) {
         if (config.processes < 2) throw SetupError("random with 1 process; give at least 2");
+        if (config.warmup != 0) refuse_warmup(config);
+        config_.iterations = 1;
         for (uint32_t rank = 0; rank < config.processes; ++rank) {
             for (uint32_t i = 0; i < config.messages; ++i) ++receives_[destination(rank, 0, i)];
         }
     }
-    [[nodiscard]] uint32_t phases() const override { return 1; }
     [[nodiscard]] Part part(uint32_t rank, uint32_t) const override {
         return {.sends = config_.messages, .receives = receives_[rank], .barrier = config_.barrier};
     }
@@ -181,13 +188,12 @@ std::unique_ptr<Workload> make(const WorkloadConfig& config) {
     return std::make_unique<W>(config);
 }
 
-using Maker = std::unique_ptr<Workload> (*)(const WorkloadConfig&);
-constexpr std::array<std::pair<std::string_view, Maker>, 6> kMakers{{{"multi_pingpong", make<MultiPingpong>},
-                                                                     {"alltoall", make<Alltoall>},
-                                                                     {"phases", make<Phases>},
-                                                                     {"scatterv", make<Scatterv>},
-                                                                     {"neighbours", make<Neighbours>},
-                                                                     {"random", make<Random>}}};
+constexpr std::array<NamedWorkload, 6> kOwn{{{"multi_pingpong", make<MultiPingpong>},
+                                             {"alltoall", make<Alltoall>},
+                                             {"phases", make<Phases>},
+                                             {"scatterv", make<Scatterv>},
+                                             {"neighbours", make<Neighbours>},
+                                             {"random", make<Random>}}};
 
 }  // namespace
 
@@ -196,15 +202,25 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config) {
         throw SetupError(std::to_string(config.processes) + " processes and " +
                          std::to_string(config.iterations) + " iterations; give at least 1 of each");
     }
-    for (const auto& [name, maker] : kMakers) {
-        if (name == config.name) return maker(config);
+    for (const std::span<const NamedWorkload> table :
+         {std::span<const NamedWorkload>(kOwn), imb_workloads()}) {
+        for (const auto& [name, maker] : table) {
+            if (name != config.name) continue;
+            if (table.data() != kOwn.data() && config.processes < 2) {
+                throw SetupError(config.name + " with 1 process; give at least 2");
+            }
+            return maker(config);
+        }
     }
     throw SetupError("workload '" + config.name + "' is not known; give one of " + workload_names());
 }
 
 std::string workload_names() {
     std::string names;
-    for (const auto& [name, maker] : kMakers) names += (names.empty() ? "" : ", ") + std::string(name);
+    for (const std::span<const NamedWorkload> table :
+         {std::span<const NamedWorkload>(kOwn), imb_workloads()}) {
+        for (const auto& [name, maker] : table) names += (names.empty() ? "" : ", ") + std::string(name);
+    }
     return names;
 }
 

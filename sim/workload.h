@@ -13,8 +13,9 @@ struct WorkloadConfig {
     uint32_t processes = 256;
     uint32_t bytes = 2048;          ///< of a message, without its 16 bytes of header
     uint32_t iterations = 1;        ///< phases: of each step
+    uint32_t warmup = 0;            ///< iterations before those, not timed; then a barrier
     uint32_t active = 0;            ///< alltoall: only the first so many ranks; 0: all
-    bool barrier = false;           ///< after each iteration
+    bool barrier = false;           ///< after each iteration; phases: always after the last one of a step
     std::vector<uint32_t> steps{};  ///< phases: active ranks, one number for each step
     uint32_t repetitions = 1;       ///< scatterv: with one root
     uint32_t neighbours = 8;        ///< neighbours: partners on either side
@@ -37,19 +38,21 @@ class Workload {
     virtual ~Workload() = default;
 
     [[nodiscard]] const WorkloadConfig& config() const { return config_; }
-    [[nodiscard]] virtual uint32_t phases() const { return config_.iterations; }
+    [[nodiscard]] uint32_t phases() const { return iterations() * phases_of_iteration(); }
+    [[nodiscard]] uint32_t warmup_phases() const { return config_.warmup * phases_of_iteration(); }
     [[nodiscard]] virtual Part part(uint32_t rank, uint32_t phase) const = 0;
     /// Whom the i-th message of a rank's part goes to.
     [[nodiscard]] virtual uint32_t destination(uint32_t rank, uint32_t phase, uint32_t i) const = 0;
     [[nodiscard]] virtual uint32_t bytes(uint32_t, uint32_t, uint32_t) const { return config_.bytes; }
-    /// What the whole run's time is divided by to be the time that the papers give.
-    [[nodiscard]] virtual uint32_t time_divisor() const { return phases(); }
-    /// Whether any part ends with a barrier.
-    [[nodiscard]] virtual bool barriers() const { return config_.barrier; }
-    /// Upper bound of the processes that one exchanges messages with, those of barriers not counted.
-    [[nodiscard]] virtual uint32_t partners_max() const { return config_.processes - 1; }
+    /// What the time of all timed iterations is divided by to be the time that the papers give.
+    [[nodiscard]] virtual uint32_t time_divisor() const { return config_.iterations; }
+    /// Whether the first half of the processes is on one node and the other on another.
+    [[nodiscard]] virtual bool between_two_nodes() const { return false; }
 
   protected:
+    [[nodiscard]] virtual uint32_t phases_of_iteration() const { return 1; }
+    [[nodiscard]] uint32_t iterations() const { return config_.warmup + config_.iterations; }
+
     WorkloadConfig config_;
 };
 

@@ -9,7 +9,13 @@ Cluster::Cluster(const ClusterConfig& config)
       network_(config.topology, config.network),
       at_node_(config.topology.nodes()),
       held_(config.topology.nodes()),
-      random_state_(config.seed) {}
+      fault_state_(config.seed),
+      jitter_state_(~config.seed) {
+    if (config.cpu.jitter_permille > 1000) {
+        throw base::SetupError("--cpu-jitter-permille " + std::to_string(config.cpu.jitter_permille) +
+                               "; give 0 to 1000");
+    }
+}
 
 Cluster::~Cluster() = default;
 
@@ -47,14 +53,18 @@ ClusterDevice* Cluster::next() {
 }
 
 void Cluster::carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns,
-                    uint64_t not_before_ns) {
+                    uint64_t not_before_ns, bool weightless) {
     const FaultConfig& faults = config_.faults;
     uint64_t late_ns = 0;
     if (times_ns.front() < faults.until_ns && faults.delay_ns_max != 0 &&
-        random() % 1000 < faults.delay_permille) {
-        late_ns = random() % faults.delay_ns_max;
+        random(fault_state_) % 1000 < faults.delay_permille) {
+        late_ns = random(fault_state_) % faults.delay_ns_max;
     }
-    network_.carry(now_ns_, from_node, to_node, times_ns);
+    if (weightless) {
+        for (uint64_t& time_ns : times_ns) time_ns += network_.latency_ns(from_node, to_node);
+    } else {
+        network_.carry(now_ns_, from_node, to_node, times_ns);
+    }
     // What is late holds up what was sent after it.
     if (times_ns.front() + late_ns < not_before_ns) late_ns = not_before_ns - times_ns.front();
     for (uint64_t& time_ns : times_ns) time_ns += late_ns;
@@ -83,14 +93,15 @@ void Cluster::freed(ClusterDevice& device) {
 
 uint64_t Cluster::stall_ns(uint64_t now_ns) {
     const FaultConfig& faults = config_.faults;
-    if (now_ns >= faults.until_ns || faults.stall_ns_max == 0 || random() % 1000 >= faults.stall_permille)
+    if (now_ns >= faults.until_ns || faults.stall_ns_max == 0 ||
+        random(fault_state_) % 1000 >= faults.stall_permille)
         return 0;
-    return random() % faults.stall_ns_max;
+    return random(fault_state_) % faults.stall_ns_max;
 }
 
 /// splitmix64
-uint64_t Cluster::random() {
-    uint64_t x = random_state_ += 0x9e3779b97f4a7c15;
+uint64_t Cluster::random(uint64_t& state) {
+    uint64_t x = state += 0x9e3779b97f4a7c15;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
     x = (x ^ x >> 27) * 0x94d049bb133111eb;
     return x ^ x >> 31;

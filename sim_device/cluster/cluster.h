@@ -34,6 +34,8 @@ struct CpuConfig {
     uint32_t credit_ns = 50;     ///< an explicit packet of flow control, on each side, besides the two above
     uint32_t take_packets = 1;   ///< most packets of a run taken, and so reported to flow control, at once
     uint32_t poll_ns = 100;      ///< a look at the mailbox; what arrives during it is seen
+    uint32_t jitter_permille = 0;  ///< of all but polls: each by up to so much more or less, by the seed
+    bool control_free = false;     ///< explicit packets of flow control take none of this time (FC 7.1)
 };
 
 /// Faults until `until_ns`: nothing is lost or reordered between two processes, only late.
@@ -77,7 +79,13 @@ class Cluster {
     /// Sends packets that are at their node's NIC at `times_ns` on their way; afterwards, when they arrive.
     /// Not before `not_before_ns`, when the last packet arrives that was sent before them to the same
     /// process.
-    void carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns, uint64_t not_before_ns);
+    /// `weightless`: without taking room from others (NetworkConfig::control_free).
+    void carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns, uint64_t not_before_ns,
+               bool weightless);
+
+    [[nodiscard]] uint64_t latency_ns(uint32_t from_node, uint32_t to_node) const {
+        return network_.latency_ns(from_node, to_node);
+    }
 
     /// Back-pressure: no process of `node` sends until `full` has room for `packets` packets (FC 2).
     void hold(uint32_t node, ClusterDevice& full, uint32_t packets);
@@ -87,6 +95,14 @@ class Cluster {
 
     /// How long a process does nothing now, by the faults; 0: not at all.
     uint64_t stall_ns(uint64_t now_ns);
+
+    /// A time of the CPU with its jitter.
+    uint64_t jittered(uint64_t ns) {
+        const uint32_t permille = config_.cpu.jitter_permille;
+        if (permille == 0) return ns;
+        const uint64_t span = 2 * ns * permille / 1000;
+        return ns - span / 2 + random(jitter_state_) % (span + 1);
+    }
 
     [[nodiscard]] const ClusterConfig& config() const { return config_; }
     /// Whether any mailbox keeps any node from sending.
@@ -108,7 +124,7 @@ class Cluster {
         ClusterDevice* full;
     };
 
-    uint64_t random();
+    static uint64_t random(uint64_t& state);
 
     ClusterConfig config_;
     Network network_;
@@ -119,7 +135,8 @@ class Cluster {
     uint64_t now_ns_ = 0;  ///< of the process that is at work, when it became due
     std::vector<Hold> holds_;
     std::vector<bool> held_;
-    uint64_t random_state_;
+    uint64_t fault_state_;
+    uint64_t jitter_state_;
     TraceHash trace_;
 };
 

@@ -53,6 +53,10 @@ DeviceAddr ClusterDevice::meet(uint32_t process) {
     return address;
 }
 
+void ClusterDevice::work(uint64_t ns) {
+    spend(cluster_.jittered(ns));
+}
+
 void ClusterDevice::sleep() {
     asleep_ = true;
     const uint64_t next_ns = used_ ? used_->mailbox.next_ns() : Cluster::kNever;
@@ -124,11 +128,13 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
     ClusterDevice& receiver = cluster_[peer.process];
     const bool control = of_flow_control(entries.front().status);
     const CpuConfig& cpu = cluster_.config().cpu;
-    const uint64_t packet_ns = cpu.send_ns + (control ? cpu.credit_ns : 0);
+    const uint64_t packet_ns =
+        control && cpu.control_free ? 0 : cluster_.jittered(cpu.send_ns + (control ? cpu.credit_ns : 0));
     static thread_local std::vector<uint64_t> times_ns;  // one sender is at work at a time
     times_ns.resize(packets);
     for (uint64_t& time_ns : times_ns) time_ns = clock_ns_ += packet_ns;
-    cluster_.carry(at_node_, receiver.at_node_, times_ns, peer.last_arrival_ns);
+    cluster_.carry(at_node_, receiver.at_node_, times_ns, peer.last_arrival_ns,
+                   control && cluster_.config().network.control_free);
     const uint64_t first_ns = times_ns.front();
     const uint64_t last_ns = times_ns.back();
     VELO_CHECK(first_ns >= peer.last_arrival_ns && first_ns <= last_ns,
@@ -183,7 +189,9 @@ const Packet* ClusterDevice::peek(DeviceAddr& from) {
 
 void ClusterDevice::pay_for_taking(uint64_t status) {
     const CpuConfig& cpu = cluster_.config().cpu;
-    clock_ns_ += cpu.receive_ns + (of_flow_control(status) ? cpu.credit_ns : 0);
+    const bool control = of_flow_control(status);
+    if (control && cpu.control_free) return;
+    clock_ns_ += cluster_.jittered(cpu.receive_ns + (control ? cpu.credit_ns : 0));
 }
 
 bool ClusterDevice::take_contact_slot(ClusterDevice& target) {

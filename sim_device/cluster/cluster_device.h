@@ -40,6 +40,8 @@ class ClusterDevice {
 
     [[nodiscard]] uint64_t clock_ns() const { return clock_ns_; }
     void spend(uint64_t ns) { clock_ns_ += ns; }
+    /// The same for work of the CPU, which has a jitter.
+    void work(uint64_t ns);
     void advance_clock(uint64_t now_ns) { clock_ns_ = now_ns > clock_ns_ ? now_ns : clock_ns_; }
     /// Whether the process waits for an arrival or for its node; the Cluster wakes only those that do.
     [[nodiscard]] bool asleep() const { return asleep_; }

@@ -21,6 +21,7 @@ struct NetworkConfig {
     uint32_t nic_ns = 300;         ///< latency of a NIC, on each side
     uint32_t link_ns = 20;         ///< latency of a link
     uint32_t hop_ns = 67;          ///< latency of the router behind a link
+    bool control_free = false;     ///< packets of flow control keep nobody from using NICs and links (FC 7.1)
 };
 
 /// Handles one packet at a time, for packet_ns each. Reservations are made a run at a time and so not in
@@ -105,6 +106,20 @@ class Network {
             slowest_ns = std::max(slowest_ns, config_.link_packet_ns);
         });
         pass(ejection_[to], now_ns, config_.nic_packet_ns, slowest_ns + config_.nic_ns, times_ns);
+    }
+
+    /// What a packet takes that meets no other.
+    [[nodiscard]] uint64_t latency_ns(uint32_t from, uint32_t to) const {
+        uint64_t ns = 2 * uint64_t{config_.nic_ns} + config_.nic_packet_ns;
+        bool links = false;
+        topology_.route(from, to, [&](uint32_t) {
+            ns += config_.link_ns + config_.hop_ns;
+            links = true;
+        });
+        if (links && config_.link_packet_ns > config_.nic_packet_ns) {
+            ns += config_.link_packet_ns - config_.nic_packet_ns;
+        }
+        return ns;
     }
 
   private:

@@ -22,7 +22,7 @@ Topology::Topology(std::array<uint32_t, kDimensionsMax> sides, bool torus) : sid
 Topology Topology::parse(std::string_view text) {
     const auto refuse = [&] {
         throw base::SetupError(
-            "topology '" + std::string(text) +
+            "--topology '" + std::string(text) +
             "' is not understood; give mesh or torus, a colon, and 1 to 3 sides: mesh:4x4x4, torus:8x8");
     };
     const size_t colon = text.find(':');

@@ -177,12 +177,61 @@ TEST(Simulation, phases_and_scatterv_send_what_they_should) {
     config.workload.steps = {32, 8, 16};
     config.workload.iterations = 2;
     Result result = run(config);
+    EXPECT_EQ(result.messages + result.messages_on_node, 2u * (32 * 31 + 8 * 7 + 16 * 15) + 3u * 32 * 5)
+        << "a barrier a step";
+    config.workload.barrier = true;
+    result = run(config);
     EXPECT_EQ(result.messages + result.messages_on_node, 2u * (32 * 31 + 8 * 7 + 16 * 15) + 6u * 32 * 5);
+    config.workload.barrier = false;
     config.workload.name = "scatterv";
     config.workload.iterations = 64;
     config.workload.repetitions = 4;
     result = run(config);
     EXPECT_EQ(result.messages + result.messages_on_node, 64u * 31);
+}
+
+// FC 7.1: the same credits and waits, whatever of flow control's packets is free.
+TEST(Simulation, what_flow_control_costs_can_be_taken_apart) {
+    SimulationConfig config = pingpong(2, 8);
+    const Result total = run(config);
+    config.cluster.cpu.control_free = true;
+    const Result no_cpu = run(config);
+    config.cluster.network.control_free = true;
+    const Result stalls = run(config);
+    config.flow.mode = Mode::kNone;
+    const Result none = run(config);
+    EXPECT_LT(no_cpu.time_ns, total.time_ns);
+    EXPECT_LT(none.time_ns, stalls.time_ns);
+    EXPECT_EQ(stalls.credit_packets, total.credit_packets);
+    EXPECT_EQ(stalls.messages_delayed, total.messages_delayed);
+}
+
+// Every rank is root once, whatever the shape of the tree, and every rank receives what the pattern has for
+// it.
+TEST(Simulation, collectives_of_any_size_end_and_send_what_they_should) {
+    for (const uint32_t processes : {2u, 3u, 7u, 12u, 16u}) {
+        for (const char* name : {"reduce", "bcast", "gather", "scatter", "sendrecv", "alltoallv"}) {
+            SimulationConfig config = alltoall(processes, Mode::kStatic, 6);
+            config.workload.name = name;
+            config.workload.iterations = processes;
+            const Result result = run(config);
+            const uint32_t each = name == std::string("sendrecv")    ? processes
+                                  : name == std::string("alltoallv") ? processes * (processes - 1)
+                                                                     : processes - 1;
+            EXPECT_EQ(result.messages + result.messages_on_node, processes * each) << name << processes;
+        }
+    }
+}
+
+TEST(Simulation, jitter_changes_times_and_keeps_every_promise) {
+    SimulationConfig config = alltoall(24, Mode::kStatic, 8);
+    config.cluster.cpu.jitter_permille = 300;
+    const Result first = run(config);
+    EXPECT_EQ(run(config).trace_hash, first.trace_hash);
+    config.cluster.seed = 2;
+    const Result second = run(config);
+    EXPECT_NE(second.trace_hash, first.trace_hash);
+    EXPECT_EQ(second.messages, first.messages);
 }
 
 TEST(Simulation, credits_are_seen_at_the_end_of_each_phase) {
