@@ -209,7 +209,7 @@ TEST(Options, mailboxes_are_bounded_in_bytes) {
     };
     EXPECT_EQ(slots(8), 7u * 58);
     params.mailbox_bytes = 100 * 64;
-    EXPECT_EQ(slots(8), 98u);  // what divides by seven
+    EXPECT_EQ(slots(8), 100u);
     params.flow_control = "dynamic";
     EXPECT_EQ(slots(8), 100u);
     // Unasked, dynamic keeps to 4 MiB whatever the size of the job.
