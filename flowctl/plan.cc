@@ -176,8 +176,8 @@ uint32_t contact_slots_for(const Config& config, uint32_t most) {
     if (config.mode != Mode::kDynamic || config.stealing == Stealing::kPaper || most == 0) return 0;
     const uint64_t mailbox = requested_mailbox(config);
     const uint64_t contact = std::clamp<uint64_t>(mailbox / 64, 1, most);
-    const uint64_t all = smallest_mailbox(config);
-    return mailbox >= all && mailbox - std::min(mailbox, contact) < all ? 0 : static_cast<uint32_t>(contact);
+    const uint64_t one_peer = uint64_t{2} * config.credit_slots;
+    return config.peers == 1 && mailbox < contact + one_peer ? 0 : static_cast<uint32_t>(contact);
 }
 
 PlanResult plan(const Config& config) {

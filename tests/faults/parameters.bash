@@ -21,7 +21,7 @@ refused unknown_single_copy_is_named "btl_velo_single_copy=xpmem cma none" \
     "${two[@]}" --mca btl_velo_single_copy xpmem "$program"
 refused ring_smaller_than_its_messages_is_refused "btl_velo_ring_bytes=16384 btl_velo_shm_max_send_size" \
     "${two[@]}" --mca btl_velo_ring_bytes 16384 "$program"
-refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control static none rank" \
+refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynamic none rank" \
     --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_flow_control=none "$program"
 refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 58 30" \
     --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=30 "$program"

