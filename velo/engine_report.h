@@ -152,6 +152,7 @@ PeerReport Engine<D>::report_of(velo_peer& peer) {
         const DeviceReport device = device_->report(peer.index);
         const flowctl::FlowControl& flow = velo_->flow();
         out.credited = velo_->credited();
+        out.by_contact = flow.by_contact(peer.index);
         out.credits = flow.credits(peer.index);
         // Where shares change, what ours is only the peer knows.
         out.quota = flow.mode() == flowctl::Mode::kStatic ? velo_->plan().quota : 0;

@@ -41,7 +41,9 @@ void add_ring(std::string& text, const PeerReport& peer) {
 }
 
 void add_mailbox(std::string& text, const PeerReport& peer) {
-    if (peer.credited) {
+    if (peer.credited && peer.by_contact) {
+        text += "      owns no slots at it; what goes there needs one of its contact slots\n";
+    } else if (peer.credited) {
         append(text, "      credits at it: %u", peer.credits);
         if (peer.quota != 0) append(text, " of %u", peer.quota);
         if (peer.queued != 0)

@@ -111,6 +111,7 @@ struct PeerReport {
 
     // Through the device: credits there, and its mailbox.
     bool credited = false;
+    bool by_contact = false;  ///< and it has given us no slots, so messages go in contact slots
     uint32_t credits = 0;
     uint32_t quota = 0;
     uint32_t credits_needed = 0;

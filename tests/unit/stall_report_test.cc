@@ -101,6 +101,15 @@ TEST(StallReport, a_sender_without_credits_is_said_so) {
             "      its mailbox: 58 of 58 slots not read (positions: 158 written, 100 read)");
 }
 
+TEST(StallReport, who_owns_no_slots_there_is_told_so) {
+    StallReport report = {.rank = 0};
+    report.peers.push_back(
+        {.path = VELO_PATH_DEVICE, .queued = 1, .credited = true, .by_contact = true, .mailbox_slots = 58});
+    const std::string text = to_text(report);
+    EXPECT_NE(text.find("owns no slots at it"), std::string::npos) << text;
+    EXPECT_EQ(text.find("credits at it"), std::string::npos) << text;
+}
+
 TEST(StallReport, what_was_not_consumed_is_listed) {
     StallReport report = {.rank = 2, .asked_for = true};
     report.mailbox_written = 9;
