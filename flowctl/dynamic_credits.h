@@ -167,7 +167,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
             return Status::kOk;
         turns_.packets_retrieved(peer, packets, end.ended);
         return_what_is_due(from, actions);
-        serve_waiting(actions);
+        if (turns_.anybody_waits()) [[unlikely]]
+            serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -185,7 +186,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.blocked = false;
         turns_.discount_packet(peer);
         if (kReading.test_after_unblocking) return_what_is_due(from, actions);
-        serve_waiting(actions);
+        if (turns_.anybody_waits()) [[unlikely]]
+            serve_waiting(actions);
         return Status::kOk;
     }
 
@@ -321,15 +323,25 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         return std::min(threshold_for(peer.intended_quota, credit_slots_), return_max_);
     }
 
+    /// What goes back when a threshold is reached: in the paper that threshold. Else all that the sender may have
+    /// now, also for packets beyond the threshold, so that their credits need no packet of their own.
+    [[nodiscard]] uint32_t wanted_return(const DynamicPeer& peer) const noexcept {
+        const uint32_t threshold = wanted_threshold(peer);
+        if (stealing_ == Stealing::kPaper) return threshold;
+        const uint32_t most = (credit_slots_ + 1) * threshold - 1;
+        return std::min(std::max(most - std::min(most, peer.current_credits), 1u), return_max_);
+    }
+
     /// Packets to be sent in one turn: a message, but not more than half of the region for one sender.
     [[nodiscard]] uint32_t turn_packets(const DynamicPeer& peer) const noexcept {
         return std::min(turns_.expected_packets(peer), std::max(static_slots_, data_region_slots_ / 2));
     }
-    /// Whether the share is too small for a turn without a stall (equation 3).
+    /// Whether the share is too small for a turn without a stall (equation 3). Who has half of the region for
+    /// itself has nobody to take turns with.
     [[nodiscard]] bool takes_turns(const DynamicPeer& peer) const noexcept {
         if (stealing_ != Stealing::kTurns) return false;
         const uint32_t packets = turn_packets(peer);
-        if (peer.intended_quota >= 2 * packets) return false;  // saves the division
+        if (peer.intended_quota >= 2 * packets || peer.intended_quota >= data_region_slots_ / 2) return false;
         return peer.intended_quota - peer.intended_quota / (credit_slots_ + 1) < packets;
     }
 
@@ -352,10 +364,10 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
             return_credits(index, actions);
         }
     }
-    void return_credits(PeerIndex index, Actions& actions);
+    [[gnu::noinline]] void return_credits(PeerIndex index, Actions& actions);
     uint32_t lacking(const DynamicPeer& peer) const;
-    void return_in_turn(PeerIndex index, Actions& actions);
-    void serve_waiting(Actions& actions);
+    [[gnu::noinline]] void return_in_turn(PeerIndex index, Actions& actions);
+    [[gnu::noinline]] void serve_waiting(Actions& actions);
     void give(PeerIndex index, uint32_t credits, Actions& actions);
     uint32_t piggyback_in_turn(PeerIndex to, uint32_t max, Actions& actions);
     uint32_t due_to_blocked(PeerIndex index);
@@ -443,7 +455,7 @@ void DynamicCredits<kReading>::return_credits(PeerIndex index, Actions& actions)
 template <DynamicReading kReading>
 uint32_t DynamicCredits<kReading>::due(PeerIndex index, uint32_t max) {
     DynamicPeer& peer = at(index);
-    const uint32_t wanted = std::min(wanted_threshold(peer), max);
+    const uint32_t wanted = std::min(wanted_return(peer), max);
     const uint32_t granted = std::min(wanted, available_slots_);
     peer.retrieved_packets -= threshold(index);
     peer.piggybacked_credits = 0;

@@ -73,6 +73,7 @@ class MessageTurns {
     // Those that wait for credits, in the order of their last messages. Whose message came before it was
     // given any keeps its place, and goes behind the others when it is found first.
 
+    [[nodiscard]] bool anybody_waits() const noexcept { return first_ != kNobody; }
     [[nodiscard]] PeerIndex first_waiting() const noexcept { return first_; }
 
     void wait(std::vector<Peer>& peers, PeerIndex index) {
@@ -121,6 +122,8 @@ class MessageTurns {
         return static_cast<uint16_t>(std::min<uint32_t>(packets, std::numeric_limits<uint16_t>::max()));
     }
     [[nodiscard]] static uint16_t longest_lately(uint32_t before, uint32_t packets) noexcept {
+        if (packets >= before) [[likely]]
+            return at_most_16_bits(packets);
         return at_most_16_bits(std::max(packets, before - (before + kLengthWeight - 1) / kLengthWeight));
     }
 
