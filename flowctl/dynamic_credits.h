@@ -369,6 +369,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     [[gnu::noinline]] void return_in_turn(PeerIndex index, Actions& actions);
     [[gnu::noinline]] void serve_waiting(Actions& actions);
     void give(PeerIndex index, uint32_t credits, Actions& actions);
+    void watch(PeerIndex index);
     uint32_t piggyback_in_turn(PeerIndex to, uint32_t max, Actions& actions);
     uint32_t due_to_blocked(PeerIndex index);
     uint32_t due(PeerIndex index, uint32_t max);

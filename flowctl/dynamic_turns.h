@@ -45,14 +45,26 @@ void DynamicCredits<kReading>::serve_waiting(Actions& actions) {
         const bool possible = peer.met && wanted != 0 && peer.turn.message_packets == 0 && !peer.blocked &&
                               takes_turns(peer) && reached(index);
         const bool early = turns_.first_came_early(peers_);
-        if (possible && !early && (!turns_.near(peer) || !spare(wanted))) return;
+        // Who has fallen silent would keep what it is given: its next message will tell of itself.
+        const bool silent = turns_.silent(peer, silent_gaps());
+        if (possible && !early && !silent && (!turns_.near(peer) || !spare(wanted))) return;
         turns_.first_waits_no_longer(peers_);
-        if (!possible) continue;
+        if (!possible || silent) continue;
         if (early) {
             turns_.wait(peers_, index);
         } else {
             give(index, wanted, actions);
         }
+    }
+}
+
+/// Who holds more than its static slots may fall silent with it, and so is not left in the null list, where nobody
+/// is looked for.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::watch(PeerIndex index) {
+    const DynamicPeer& peer = at(index);
+    if (peer.current_credits > static_slots_ && lists_.level_of(peer) == Activity::kNull) {
+        move(index, Activity::kLow);
     }
 }
 
@@ -65,6 +77,7 @@ void DynamicCredits<kReading>::give(PeerIndex index, uint32_t credits, Actions& 
     peer.piggybacked_credits = 0;
     rotate(index, credits);
     grant(peer, credits);
+    watch(index);
     actions.push({.kind = ActionKind::kSendCredits, .peer = index, .credits = credits});
 }
 
@@ -87,6 +100,7 @@ uint32_t DynamicCredits<kReading>::piggyback_in_turn(PeerIndex to, uint32_t max,
         last = static_cast<uint16_t>(last + wanted);
     }
     grant(peer, wanted);
+    watch(to);
     return wanted;
 }
 
