@@ -548,7 +548,7 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
     if (by_contact_) visit(unassigned_slots_);
     if (stealing_ != Stealing::kPaper) {
         turns_.visit_state(peers_, visit);
-        visit(turns_.messages() - last_meeting_);
+        if (by_contact_) visit(turns_.messages() - last_meeting_);
     }
     for (PeerIndex index = 0; index < peers_.size(); ++index) {
         const DynamicPeer& peer = peers_[index];
