@@ -83,8 +83,8 @@ def figure_9(simulator, results, full):
 
 
 # Part of the processes, warm-up and iterations of static, the same of dynamic (which needs time to adapt), seeds.
-PATTERNS = (("all active", 1, (0, 1), (1, 1), 1), ("a half", 2, (1, 1), (6, 2), 1),
-            ("a quarter", 4, (1, 3), (8, 4), 3), ("an eighth", 8, (1, 8), (24, 8), 3))
+PATTERNS = (("all active", 1, (0, 1), (8, 1), 1), ("a half", 2, (1, 1), (12, 2), 1),
+            ("a quarter", 4, (1, 3), (16, 4), 3), ("an eighth", 8, (1, 8), (24, 8), 3))
 
 
 def patterns_size(full):

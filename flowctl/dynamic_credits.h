@@ -323,15 +323,6 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         return std::min(threshold_for(peer.intended_quota, credit_slots_), return_max_);
     }
 
-    /// What goes back when a threshold is reached: in the paper that threshold. Else all that the sender may have
-    /// now, also for packets beyond the threshold, so that their credits need no packet of their own.
-    [[nodiscard]] uint32_t wanted_return(const DynamicPeer& peer) const noexcept {
-        const uint32_t threshold = wanted_threshold(peer);
-        if (stealing_ == Stealing::kPaper) return threshold;
-        const uint32_t most = (credit_slots_ + 1) * threshold - 1;
-        return std::min(std::max(most - std::min(most, peer.current_credits), 1u), return_max_);
-    }
-
     /// Packets to be sent in one turn: a message, but not more than half of the region for one sender.
     [[nodiscard]] uint32_t turn_packets(const DynamicPeer& peer) const noexcept {
         return std::min(turns_.expected_packets(peer), std::max(static_slots_, data_region_slots_ / 2));
@@ -456,7 +447,7 @@ void DynamicCredits<kReading>::return_credits(PeerIndex index, Actions& actions)
 template <DynamicReading kReading>
 uint32_t DynamicCredits<kReading>::due(PeerIndex index, uint32_t max) {
     DynamicPeer& peer = at(index);
-    const uint32_t wanted = std::min(wanted_return(peer), max);
+    const uint32_t wanted = std::min(wanted_threshold(peer), max);
     const uint32_t granted = std::min(wanted, available_slots_);
     peer.retrieved_packets -= threshold(index);
     peer.piggybacked_credits = 0;
