@@ -151,7 +151,7 @@ def components(name, title, slots_list, simulator, results, seeds, run):
 def figure_16(simulator, results, full):
     size = ON_64_NODES if full else ON_16_NODES
     yield from components("fc-16", f"Components of the overhead, alltoall, {size['processes']} processes", FEW_SLOTS,
-                          simulator, results, 3, {"workload": "alltoall", "warmup": 1, "iterations": 2, **size,
+                          simulator, results, 3, {"workload": "alltoall", "warmup": 8, "iterations": 2, **size,
                                                     **WITHOUT_PIGGYBACK})
 
 
