@@ -139,25 +139,18 @@ void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
-    int self = 0, ranks = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &self);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const measuring::Session session(argc, argv);
     const std::string_view what = argc > 1 ? argv[1] : "";
-    const std::string key = std::string(argc > 2 ? argv[2] : "") + ",np" + std::to_string(ranks);
+    const std::string key = std::string(argc > 2 ? argv[2] : "") + ",np" + std::to_string(session.ranks);
     const int bytes = argc > 3 ? std::atoi(argv[3]) : 0;
-    int status = 0;
     if (what == "memory" && argc == 3) {
-        measure_memory(key, self, ranks);
+        measure_memory(key, session.self, session.ranks);
     } else if (what == "baseline" && argc == 3) {
         measure_baseline(key);
     } else if (what == "alltoall" && argc == 4 && bytes > 0) {
-        measure_alltoall(key, self, ranks, bytes);
+        measure_alltoall(key, session.self, session.ranks, bytes);
     } else {
-        std::fprintf(stderr,
-                     "everyone: usage: everyone memory|baseline LABEL, everyone alltoall LABEL BYTES\n");
-        status = 2;
+        return session.refuse("everyone: usage: everyone memory|baseline LABEL, everyone alltoall LABEL BYTES");
     }
-    MPI_Finalize();
-    return status;
+    return 0;
 }

@@ -325,19 +325,11 @@ std::string measure_all(const Options& options, int self, int ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
-    int self = 0, ranks = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &self);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const measuring::Session session(argc, argv);
     Options options;
-    const std::string error = parse(argc, argv, ranks, options);
-    if (!error.empty()) {
-        if (self == 0) std::fprintf(stderr, "flow: %s\n", error.c_str());
-        MPI_Finalize();
-        return 2;
-    }
-    const std::string csv = measure_all(options, self, ranks);
-    if (self == 0) measuring::print(csv);
-    MPI_Finalize();
+    const std::string error = parse(argc, argv, session.ranks, options);
+    if (!error.empty()) return session.refuse("flow: " + error);
+    const std::string csv = measure_all(options, session.self, session.ranks);
+    if (session.self == 0) measuring::print(csv);
     return 0;
 }

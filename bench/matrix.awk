@@ -7,16 +7,6 @@ NR > 1 && $7 == "ok" && $6 > 0 {
     if (!(($1, $3, $4) in seen)) { seen[$1, $3, $4] = 1; rows[++row_count] = $1 "," $3 "," $4 }
     if (!(($1, $2, $4) in seen_size)) { seen_size[$1, $2, $4] = 1; sizes[$1, $4, ++size_count[$1, $4]] = $2 }
 }
-function median(key,    n, i, j, x, v) {
-    n = count[key]
-    if (n == 0) return 0
-    for (i = 1; i <= n; i++) {
-        x = values[key, i]
-        for (j = i - 1; j > 0 && v[j] > x; j--) v[j + 1] = v[j]
-        v[j + 1] = x
-    }
-    return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-}
 END {
     for (r = 1; r <= row_count; r++) {
         split(rows[r], field, ",")

@@ -212,7 +212,7 @@ report() {
 # Tables, baseline and exit status.
 finish() {
     local regressions=0
-    awk -v unit="$unit" -f "$root/bench/matrix.awk" "$csv" >"$out/speeds"
+    awk -v unit="$unit" -f "$root/bench/statistics.awk" -f "$root/bench/matrix.awk" "$csv" >"$out/speeds"
     {
         printf '## %s\n\nSpeed relative to vader in the same run: above 1 is faster than vader. ' "${name^^}"
         printf 'Geometric means over sizes, of medians over %s.\n' "$rounds round(s)"

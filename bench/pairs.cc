@@ -351,18 +351,12 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
 }  // namespace
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
-    int self = 0, ranks = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &self);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const measuring::Session session(argc, argv);
     Options options;
-    const std::string error = parse(argc, argv, ranks, options);
-    if (!error.empty()) {
-        if (self == 0) std::fprintf(stderr, "pairs: %s\n", error.c_str());
-        MPI_Finalize();
-        return 2;
-    }
+    const std::string error = parse(argc, argv, session.ranks, options);
+    if (!error.empty()) return session.refuse("pairs: " + error);
     const Cpus cpus = measuring::choose_cpus();
+    const int self = session.self;
     if (self == 0 && cpus.first < 0) {
         std::fprintf(stderr, "pairs: fewer than two CPUs: nothing is pinned, and the figures mean little\n");
     }
@@ -372,6 +366,5 @@ int main(int argc, char** argv) {
         MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
         nap_until(everybody);
     }
-    MPI_Finalize();
     return 0;
 }

@@ -4,9 +4,34 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <string>
+
 #include "measuring.h"
 
 namespace measuring {
+
+/// MPI, for as long as main() runs.
+class Session {
+  public:
+    Session(int& argc, char**& argv) {
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &self);
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() { MPI_Finalize(); }
+
+    /// One rank says what is wrong with how the program was called. Returns the exit status for it.
+    [[nodiscard]] int refuse(const std::string& message) const {
+        if (self == 0) std::fprintf(stderr, "%s\n", message.c_str());
+        return 2;
+    }
+
+    int self = 0;
+    int ranks = 0;
+};
 
 /// Waking this seldom takes less than a thousandth of a CPU from those that are measured.
 inline constexpr useconds_t kNapUs = 5000;

@@ -224,8 +224,8 @@ run_npb() {
                     log=$out/logs/npb-$program-$mode-$buffers-$round.log share=
                     set_buffers "$mode" "$buffers"
                     if [[ $mode == growing && $buffers != 100 ]]; then
-                        rm -f "$out/work/share".*
-                        velo_options+=(--mca btl_velo_trace "$out/work/share" --mca btl_velo_trace_period 1000)
+                        rm -f "$out/work/trace".*
+                        velo_options+=(--mca btl_velo_trace "$out/work/trace" --mca btl_velo_trace_period 1000)
                     fi
                     one "$mode" "$np" "$log" "$npb/$program.x"
                     if [[ $verdict == ok ]] && ! npb_verified "$log"; then
@@ -235,7 +235,7 @@ run_npb() {
                     fi
                     seconds=$(sed -n 's/^ *Time in seconds *= *//p' "$log" | tail -n 1)
                     read -r _ explicit messages < <(sums "$log" credits_tx_packets velo_tx_messages)
-                    [[ $mode == growing && $buffers != 100 ]] && share=$(largest_share "$out/work/share")
+                    [[ $mode == growing && $buffers != 100 ]] && share=$(largest_share "$out/work/trace")
                     (IFS=,; printf '%s\n' "$round,$mode,$buffers,$foreign,$program,$np,${seconds:-0},$explicit,$messages,$share,$verdict") >>"$raw"
                 done
             done

@@ -8,25 +8,13 @@
 
 schemes=(hardware static growing dynamic)
 
-# For awk: at["COLUMN"] of the CSV's header; add(KEY, VALUE); rank_of(KEY, 0..1), which is the median at 0.5.
+# For awk, after statistics.awk: at["COLUMN"] of the CSV's header; add(KEY, VALUE).
 statistics='
     BEGIN { FS = OFS = "," }
     FNR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["foreign"] > foreign_max { disturbed++ }
     function calm() { return $at["foreign"] <= foreign_max }
     function add(key, value) { values[key, ++count[key]] = value + 0 }
-    function rank_of(key, part,    n, i, j, x, v, place) {
-        n = count[key]
-        if (n == 0) return ""
-        for (i = 1; i <= n; i++) {
-            x = values[key, i]
-            for (j = i - 1; j > 0 && v[j] > x; j--) v[j + 1] = v[j]
-            v[j + 1] = x
-        }
-        place = 1 + (n - 1) * part
-        i = int(place)
-        return i == n ? v[n] : v[i] + (place - i) * (v[i + 1] - v[i])
-    }
     function rounded(value) { return value == "" ? "" : sprintf("%.4g", value) }
     function three(key) { return rounded(rank_of(key, 0.5)) OFS rounded(rank_of(key, 0)) OFS rounded(rank_of(key, 1)) }
     END { if (disturbed) printf("%d of %d rows do not count: others took more than %d %% of a CPU\n", disturbed, FNR - 1, foreign_max) >"/dev/stderr" }
@@ -37,7 +25,7 @@ summarise() {
     local raw=$1 csv=$2 program=$3
     shift 3
     [[ -s $raw ]] || measure_fail "there are no runs yet: $raw"
-    awk -v foreign_max="$foreign_max" "$@" "$statistics$program" "$raw" >"$results/$csv.csv"
+    awk -v foreign_max="$foreign_max" "$@" -f "$root/bench/statistics.awk" -f <(printf '%s' "$statistics$program") "$raw" >"$results/$csv.csv"
     (($(wc -l <"$results/$csv.csv") > 1)) || measure_fail "no run of $raw counts"
     printf 'wrote %s\n' "$results/$csv.csv" >&2
 }

@@ -25,17 +25,6 @@ function class_of(key) {
     if (line_max[key] < near_ns) return "near"
     return line_min[key] >= near_ns ? "far" : "mixed"
 }
-# Of values[key, 1] to values[key, count[key]]; "" when there are none.
-function median(key,    n, i, j, x, v) {
-    n = count[key]
-    if (n == 0) return ""
-    for (i = 1; i <= n; i++) {
-        x = values[key, i]
-        for (j = i - 1; j > 0 && v[j] > x; j--) v[j + 1] = v[j]
-        v[j + 1] = x
-    }
-    return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-}
 function size_text(bytes) {
     if (bytes >= 1048576 && bytes % 1048576 == 0) return bytes / 1048576 " MiB"
     if (bytes >= 1024 && bytes % 1024 == 0) return bytes / 1024 " KiB"

@@ -197,6 +197,18 @@ TEST(Contact, who_comes_late_is_given_slots_of_who_has_more_than_its_share) {
     EXPECT_LE(here.flow.quota(0), 20u);
 }
 
+// Else it would keep the turn for ever if it fell silent then.
+TEST(Contact, who_is_given_a_turn_is_where_slots_are_looked_for) {
+    Process here = process(contact_plan(100, 400));
+    here.flow.know(0);
+    ASSERT_EQ(here.flow.contact_retrieved(0, 5, true, here.actions), Status::kOk);
+    here.actions.clear();
+    ASSERT_EQ(here.dynamic().activity(0), Activity::kNull);
+    ASSERT_EQ(here.flow.packets_retrieved(0, 1, {}, here.actions), Status::kOk);
+    EXPECT_GT(here.flow.granted(0), kCreditSlots);
+    EXPECT_EQ(here.dynamic().activity(0), Activity::kLow);
+}
+
 TEST(Contact, nothing_of_it_is_known_to_other_plans) {
     const PlanResult result = plan({.mode = Mode::kDynamic, .peers = 2, .mailbox_slots = 40});
     Process here(std::get<Plan>(result));
