@@ -58,8 +58,10 @@ struct DynamicPeer {
     bool leaving : 1 = false;
     /// Sender role: packets went there since it was last looked at.
     bool used : 1 = false;
+    /// Receiver role: messages in a row that were shorter than the longest one lately.
+    uint8_t shorter_messages : 3 = 0;
 };
-static_assert(sizeof(DynamicPeer) == 44, "with three thresholds 50 bytes, a third of FC's 150 (equation 7)");
+static_assert(sizeof(DynamicPeer) == 48, "with three thresholds 54 bytes, a third of FC's 150 (equation 7)");
 
 /// What happened among the senders of one receiver.
 struct DynamicCounters {
@@ -166,6 +168,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         if (peer.leaving) [[unlikely]]
             return Status::kOk;
         turns_.packets_retrieved(peer, packets, end.ended);
+        if (end.waited && takes_turns(peer) && spare(turn_packets(peer))) [[unlikely]]
+            turns_.came_late();
         return_what_is_due(from, actions);
         if (turns_.anybody_waits()) [[unlikely]]
             serve_waiting(actions);
@@ -303,7 +307,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     }
 
     /// Whether credits can be given for a message that is only expected.
-    [[nodiscard]] bool spare(uint32_t credits) const noexcept {
+    [[nodiscard]] bool spare(uint64_t credits) const noexcept {
         return credits + data_region_slots_ / kHeldBack + slots_for_newcomers() <= available_slots_;
     }
     /// While peers are being met, more are expected, and find slots.

@@ -33,8 +33,8 @@ void DynamicCredits<kReading>::return_in_turn(PeerIndex index, Actions& actions)
     if (credits != 0) give(index, credits, actions);
 }
 
-/// A turn's credits to who has waited longest, when its message is near and there are slots for all of it.
-/// Who is in the middle of a message by then has been seen to; who is blocked, when the response comes.
+/// A turn's credits to who has waited longest, when its message is near and there are slots for all of it, or
+/// as soon as there are slots for all that wait. Who is in the middle of a message by then has been seen to; who is blocked, when the response comes.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::serve_waiting(Actions& actions) {
     for (uint32_t looked_at = 0; looked_at < kWaitingLookedAt; ++looked_at) {
@@ -44,17 +44,15 @@ void DynamicCredits<kReading>::serve_waiting(Actions& actions) {
         const uint32_t wanted = lacking(peer);
         const bool possible = peer.met && wanted != 0 && peer.turn.message_packets == 0 && !peer.blocked &&
                               takes_turns(peer) && reached(index);
-        const bool early = turns_.first_came_early(peers_);
         // Who has fallen silent would keep what it is given: its next message will tell of itself.
         const bool silent = turns_.silent(peer, silent_gaps());
-        if (possible && !early && !silent && (!turns_.near(peer) || !spare(wanted))) return;
-        turns_.first_waits_no_longer(peers_);
-        if (!possible || silent) continue;
-        if (early) {
-            turns_.wait(peers_, index);
-        } else {
+        if (possible && !silent) {
+            const bool now = (turns_.near(peer) && spare(wanted)) || spare(uint64_t{wanted} * turns_.waiting());
+            if (!now) return;
+            turns_.came_by_packet();
             give(index, wanted, actions);
         }
+        turns_.waits_no_longer(peers_, index);
     }
 }
 

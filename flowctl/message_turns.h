@@ -14,8 +14,9 @@ namespace velo::flowctl {
 struct MessageTurn {
     /// Counted in messages of all senders: the peer's last one.
     uint32_t last_message = 0;
-    /// Who waits for credits behind this one.
-    PeerIndex next_waiting = 0;
+    /// Neighbours among those that wait for credits: who sent its last message later, and earlier.
+    PeerIndex later_waiting = 0;
+    PeerIndex earlier_waiting = 0;
     /// Packets so far of the message under way; 0 between messages.
     uint16_t message_packets = 0;
     /// Of the longest message lately; 0 before the first one.
@@ -25,7 +26,7 @@ struct MessageTurn {
 /// Time is counted in messages, of all senders together. In a pattern that repeats, the senders' next
 /// messages come in the order of their last ones; nothing but speed hangs on whether they do.
 ///
-/// `Peer` has the member `turn`, and `waits : 1`, which belong to this class.
+/// `Peer` has the members `turn`, `waits : 1` and `shorter_messages : 3`, which belong to this class.
 /// Owner: DynamicCredits. Thread: the engine's. Every event is O(1).
 template <class Peer>
 class MessageTurns {
@@ -36,7 +37,7 @@ class MessageTurns {
         MessageTurn& turn = peer.turn;
         turn.message_packets = at_most_16_bits(turn.message_packets + packets);
         if (!ended) return;
-        turn.message_packets_max = longest_lately(turn.message_packets_max, turn.message_packets);
+        note_length(peer);
         typical_packets_ = longest_lately(typical_packets_, turn.message_packets);
         turn.message_packets = 0;
         const uint32_t gap = ++messages_ - turn.last_message;
@@ -60,52 +61,61 @@ class MessageTurns {
     /// The peer counts as one that has just sent a message.
     void begin(Peer& peer) { peer.turn.last_message = messages_; }
 
-    /// Three quarters of the usual gap have gone by since the peer's last message.
+    /// As much of the usual gap has gone by since the peer's last message as is let go by before a turn.
     [[nodiscard]] bool near(const Peer& peer) const noexcept {
-        return uint64_t{4 * kGapWeight} * age(peer) >= uint64_t{3} * gap_sum_;
+        return uint64_t{kWholeGap * kGapWeight} * age(peer) >= uint64_t{let_go_by_} * gap_sum_;
     }
+    /// A message waited for credits although there were some: turns are to come earlier.
+    void came_late() noexcept { let_go_by_ -= let_go_by_ / kEarlier; }
+    /// A packet was spent on a turn. A little later, and the credits might have ridden in a message.
+    void came_by_packet() noexcept { let_go_by_ = std::min(let_go_by_ + kLater, kLetGoByMax); }
 
     /// Of the peer's next message, or of the whole of the one under way.
     [[nodiscard]] uint32_t expected_packets(const Peer& peer) const noexcept {
         return peer.turn.message_packets_max != 0 ? peer.turn.message_packets_max : typical_packets_;
     }
 
-    // Those that wait for credits, in the order of their last messages. Whose message came before it was
-    // given any keeps its place, and goes behind the others when it is found first.
+    // Those that wait for credits, in the order of their last messages.
 
     [[nodiscard]] bool anybody_waits() const noexcept { return first_ != kNobody; }
     [[nodiscard]] PeerIndex first_waiting() const noexcept { return first_; }
 
+    [[nodiscard]] uint32_t waiting() const noexcept { return waiting_; }
+
+    /// The peer's message has just ended: it waits behind all others, also if it has been waiting.
     void wait(std::vector<Peer>& peers, PeerIndex index) {
+        waits_no_longer(peers, index);
         Peer& peer = peers[index];
-        if (peer.waits) return;
         peer.waits = true;
-        peer.turn.next_waiting = kNobody;
-        (first_ == kNobody ? first_ : peers[last_].turn.next_waiting) = index;
+        ++waiting_;
+        peer.turn.later_waiting = kNobody;
+        peer.turn.earlier_waiting = last_;
+        (last_ == kNobody ? first_ : peers[last_].turn.later_waiting) = index;
         last_ = index;
     }
 
-    [[nodiscard]] bool first_came_early(const std::vector<Peer>& peers) const noexcept {
-        const Peer& peer = peers[first_];
-        return first_ != last_ && age(peer) < age(peers[peer.turn.next_waiting]);
-    }
-
-    void first_waits_no_longer(std::vector<Peer>& peers) {
-        Peer& peer = peers[first_];
+    void waits_no_longer(std::vector<Peer>& peers, PeerIndex index) {
+        Peer& peer = peers[index];
+        if (!peer.waits) return;
         peer.waits = false;
-        first_ = peer.turn.next_waiting;
+        --waiting_;
+        const PeerIndex later = peer.turn.later_waiting;
+        const PeerIndex earlier = peer.turn.earlier_waiting;
+        (earlier == kNobody ? first_ : peers[earlier].turn.later_waiting) = later;
+        (later == kNobody ? last_ : peers[later].turn.earlier_waiting) = earlier;
     }
 
     template <typename Visit>
     void visit_state(const std::vector<Peer>& peers, Visit&& visit) const {
         visit(gap_sum_);
         visit(typical_packets_);
+        visit(let_go_by_);
         for (const Peer& peer : peers) {
             visit(age(peer));
             visit(peer.turn.message_packets);
-            visit(peer.turn.message_packets_max);
+            visit(peer.turn.message_packets_max * 8u + peer.shorter_messages);
         }
-        for (PeerIndex index = first_; index != kNobody; index = peers[index].turn.next_waiting) visit(index);
+        for (PeerIndex index = first_; index != kNobody; index = peers[index].turn.later_waiting) visit(index);
         visit(uint32_t{kNobody});
     }
 
@@ -114,8 +124,15 @@ class MessageTurns {
     static constexpr uint32_t kSilentMessagesMin = 16;
     /// The usual gap is a mean over about so many messages.
     static constexpr uint32_t kGapWeight = 16;
-    /// A length is forgotten within about so many shorter messages.
+    /// A length is forgotten within about so many shorter messages,
     static constexpr uint32_t kLengthWeight = 16;
+    /// and not at all by this many: programs send short messages between long ones.
+    static constexpr uint8_t kShorterMax = 7;
+    /// Units of let_go_by_.
+    static constexpr uint32_t kWholeGap = 1024;
+    static constexpr uint32_t kLetGoByMax = kWholeGap * 3 / 4;
+    static constexpr uint32_t kEarlier = 8;
+    static constexpr uint32_t kLater = 4;
 
     [[nodiscard]] uint32_t age(const Peer& peer) const noexcept { return messages_ - peer.turn.last_message; }
     [[nodiscard]] static uint16_t at_most_16_bits(uint32_t packets) noexcept {
@@ -127,13 +144,28 @@ class MessageTurns {
         return at_most_16_bits(std::max(packets, before - (before + kLengthWeight - 1) / kLengthWeight));
     }
 
+    void note_length(Peer& peer) {
+        MessageTurn& turn = peer.turn;
+        if (turn.message_packets >= turn.message_packets_max) {
+            turn.message_packets_max = turn.message_packets;
+            peer.shorter_messages = 0;
+        } else if (peer.shorter_messages < kShorterMax) {
+            ++peer.shorter_messages;
+        } else {
+            turn.message_packets_max = longest_lately(turn.message_packets_max, turn.message_packets);
+        }
+    }
+
     uint32_t messages_ = 0;
     /// kGapWeight times the mean gap.
     uint32_t gap_sum_ = 0;
     /// message_packets_max of all senders together: what is expected of one that has not sent any.
     uint16_t typical_packets_ = 0;
+    /// Of the usual gap, before a turn's credits are given.
+    uint32_t let_go_by_ = kLetGoByMax;
     PeerIndex first_ = kNobody;
     PeerIndex last_ = kNobody;
+    uint32_t waiting_ = 0;
 };
 
 }  // namespace velo::flowctl
