@@ -17,7 +17,8 @@ enum class ActionKind : uint8_t {
     kSendReturnRequest,
     /// Send the response to one, with the credits given up, perhaps 0. Its credit has been taken.
     kSendReturnResponse,
-    /// Tell the peer that it owns its static slots here from now on. Fills a contact slot of its mailbox.
+    /// Tell the peer that it owns slots here from now on, of which `credits` are its first. Fills a contact
+    /// slot of its mailbox.
     kSendWelcome,
     /// Tell the peer that it owns no slot here any more, and that its own are given back. Whatever else waits
     /// to be sent to it for flow control is void. Fills a contact slot of its mailbox.

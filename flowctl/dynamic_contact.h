@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "flowctl/dynamic_credits.h"
 
@@ -24,8 +25,19 @@ void DynamicCredits<kReading>::know(PeerIndex index) {
     thresholds_.resize(peers_.size() * (credit_slots_ + 1), 1);
 }
 
-/// False where there is no room. The credit slots bound what the peer's credit packets fill; the proof of
-/// it starts with thresholds of 1 and as many credits as credit slots, as everybody's does under FC 6.3.
+/// What a peer is to begin with: its static slots, and what a message that it has begun lacks, where there are
+/// slots for that.
+template <DynamicReading kReading>
+uint32_t DynamicCredits<kReading>::first_credits(const DynamicPeer& peer) const {
+    if (peer.turn.message_packets == 0) return static_slots_;
+    uint32_t wanted = turns_.expected_packets(peer) != 0 ? lacking(peer) : peer.intended_quota;
+    if (!takes_turns(peer)) wanted = std::min(wanted, peer.intended_quota);
+    return wanted > static_slots_ && spare(wanted) ? wanted : static_slots_;
+}
+
+/// False where there is no room. The credit slots bound what the peer's credit packets fill. FC 6.3 begins with
+/// thresholds of 1 and as many credits as credit slots; any g credits do whose thresholds add up to g + 1,
+/// because the last return before the peer has read one would take g + 1 packets.
 template <DynamicReading kReading>
 bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
     const uint32_t needed = credit_slots_ + static_slots_;
@@ -33,20 +45,27 @@ bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
     DynamicPeer& peer = at(index);
     peer.met = true;
     peer.spends = false;
-    peer.current_credits = static_slots_;
+    peer.current_credits = 0;
     peer.intended_quota = std::min({first_quota_, sender_slots_max_, unassigned_slots_ - credit_slots_});
     turns_.begin(peer);
-    if (peer.welcomed) peer.credits = static_slots_;
-    for (uint32_t place = 0; place <= credit_slots_; ++place) thresholds_[slot_of(index, place)] = 1;
-    available_slots_ -= needed;
+    if (peer.welcomed) peer.credits = peer.offered_credits;
+    peer.piggybacked_credits = 0;
+    available_slots_ -= credit_slots_;
     unassigned_slots_ -= credit_slots_ + peer.intended_quota;
     ++met_;
     last_meeting_ = turns_.messages();
     ++counters_.peers_met;
-    const bool only_static = peer.intended_quota == static_slots_;
+    const uint32_t credits = first_credits(peer);
+    grant(peer, credits);
+    const uint32_t to_share = (kReading.first_thresholds_add_up ? credits : credit_slots_) + 1;
+    for (uint32_t place = 0; place <= credit_slots_; ++place) {
+        const uint32_t rest = place == credit_slots_ ? to_share % (credit_slots_ + 1) : 0;
+        thresholds_[slot_of(index, place)] = static_cast<uint16_t>(to_share / (credit_slots_ + 1) + rest);
+    }
+    const bool only_static = peer.intended_quota == static_slots_ && credits == static_slots_;
     lists_.add_front(peers_, index, only_static ? Activity::kNull : Activity::kLow);
     count_null(peer, 1);
-    actions.push({.kind = ActionKind::kSendWelcome, .peer = index});
+    actions.push({.kind = ActionKind::kSendWelcome, .peer = index, .credits = credits});
     return true;
 }
 
@@ -82,16 +101,18 @@ Status DynamicCredits<kReading>::contact_retrieved(PeerIndex from, uint32_t pack
 }
 
 template <DynamicReading kReading>
-Status DynamicCredits<kReading>::welcome_arrived(PeerIndex from, Actions& actions) {
+Status DynamicCredits<kReading>::welcome_arrived(PeerIndex from, uint32_t credits, Actions& actions) {
     DynamicPeer& peer = at(from);
     if (!by_contact_ || peer.welcomed) return Status::kProtocol;
     if (peer.leaving) return Status::kOk;  // void with our farewell
+    if (credits == 0 || credits > data_region_slots_) return Status::kProtocol;
     peer.welcomed = true;
     if (!peer.met) {
+        peer.offered_credits = credits;
         meet_if_possible(from, actions);
         return Status::kOk;
     }
-    peer.credits = static_slots_;
+    peer.credits = credits;
     if (peer.request_waits) send_request(from, actions);
     return Status::kOk;
 }
@@ -135,8 +156,10 @@ void DynamicCredits<kReading>::forget(PeerIndex index) {
         available_slots_ += peer.current_credits + credit_slots_;
         unassigned_slots_ += peer.intended_quota + credit_slots_;
     }
-    peer = {.turn = peer.turn, .waits = peer.waits};
+    const DynamicPeer left = std::exchange(peer, DynamicPeer{});
+    peer.turn = left.turn;
     peer.turn.message_packets_max = 0;
+    peer.waits = left.waits;
 }
 
 /// What each of `active` senders would have if nobody else had more than its static slots.

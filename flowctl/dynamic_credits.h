@@ -29,8 +29,12 @@ struct DynamicPeer {
     uint32_t current_credits = 0;
     /// Receiver role: packets retrieved since the threshold was last reached, less what was piggybacked.
     uint32_t retrieved_packets = 0;
-    /// Receiver role: credits piggybacked since the threshold was last reached.
-    uint32_t piggybacked_credits = 0;
+    union {
+        /// Receiver role: credits piggybacked since the threshold was last reached.
+        uint32_t piggybacked_credits = 0;
+        /// Sender role, of a peer that is not met: what its welcome brought, which can not be used yet.
+        uint32_t offered_credits;
+    };
     /// Neighbours in the activity list.
     PeerIndex newer = 0;
     PeerIndex older = 0;
@@ -210,8 +214,8 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     void contact_sent(PeerIndex to, Actions& actions);
     /// Packets of one message that filled contact slots have been retrieved; `ended`: its last one, too.
     [[nodiscard]] Status contact_retrieved(PeerIndex from, uint32_t packets, bool ended, Actions& actions);
-    /// We own static slots there.
-    [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions);
+    /// We own `credits` slots there.
+    [[nodiscard]] Status welcome_arrived(PeerIndex from, uint32_t credits, Actions& actions);
     /// The peer neither uses slots here nor lends us any, from here on.
     [[nodiscard]] Status farewell_arrived(PeerIndex from, Actions& actions);
     /// Takes the slots back from a peer that is met. Flow control does this by itself with peers that have
@@ -373,6 +377,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     void steal(PeerIndex index, Actions& actions);
     void trim(PeerIndex index, uint32_t credits);
     bool meet(PeerIndex index, Actions& actions);
+    [[nodiscard]] uint32_t first_credits(const DynamicPeer& peer) const;
     void meet_if_possible(PeerIndex index, Actions& actions);
     void make_room(Actions& actions);
     void after_theft(PeerIndex index, Actions& actions);

@@ -38,6 +38,9 @@ struct DynamicReading {
     bool at_least_one = false;
     /// Whether more may be piggybacked than slots are available.
     bool piggyback_unavailable = false;
+    /// Not of the paper, where all begin with as many credits as credit slots: whether the thresholds of who
+    /// begins with more add up to one more than that.
+    bool first_thresholds_add_up = true;
 };
 
 }  // namespace velo::flowctl

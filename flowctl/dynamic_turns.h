@@ -34,7 +34,8 @@ void DynamicCredits<kReading>::return_in_turn(PeerIndex index, Actions& actions)
 }
 
 /// A turn's credits to who has waited longest, when its message is near and there are slots for all of it, or
-/// as soon as there are slots for all that wait. Who is in the middle of a message by then has been seen to; who is blocked, when the response comes.
+/// as soon as there are slots for all that wait. Who is in the middle of a message by then has been seen to;
+/// who is blocked, when the response comes.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::serve_waiting(Actions& actions) {
     for (uint32_t looked_at = 0; looked_at < kWaitingLookedAt; ++looked_at) {

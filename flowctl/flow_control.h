@@ -151,9 +151,9 @@ class BasicFlowControl {
         return dynamic == nullptr ? Status::kProtocol
                                   : dynamic->contact_retrieved(from, packets, ended, actions);
     }
-    [[nodiscard]] Status welcome_arrived(PeerIndex from, Actions& actions) {
+    [[nodiscard]] Status welcome_arrived(PeerIndex from, uint32_t credits, Actions& actions) {
         auto* dynamic = std::get_if<Dynamic>(&credits_);
-        return dynamic == nullptr ? Status::kProtocol : dynamic->welcome_arrived(from, actions);
+        return dynamic == nullptr ? Status::kProtocol : dynamic->welcome_arrived(from, credits, actions);
     }
     [[nodiscard]] Status farewell_arrived(PeerIndex from, Actions& actions) {
         auto* dynamic = std::get_if<Dynamic>(&credits_);

@@ -52,17 +52,24 @@ void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
                      " senders; set only one of them");
 }
 
-/// What the user allows in bytes. Dynamic flow control does not need all senders to own slots at a time, so
-/// that its mailboxes do not grow with the job without bound.
+/// What the user allows in bytes. Where shares follow the conversation, a mailbox need not grow with the job
+/// without bound, and that of few processes should hold some messages: it is shared by whoever sends.
 void bound_mailbox(flowctl::Config& config, const velo_params_t& params) {
-    constexpr int64_t kDynamicBytes = 4 << 20;
-    int64_t bytes = params.mailbox_bytes;
-    if (bytes == 0 && config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0)
-        bytes = kDynamicBytes;
-    if (bytes == 0) return;
-    const uint64_t slots = static_cast<uint64_t>(bytes) / kPacketBytes;
+    constexpr uint64_t kSharedBytesLeast = 16 << 10;
+    constexpr int64_t kSharedBytesMost = 4 << 20;
+    const bool shared = config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0;
     const uint64_t wanted = config.mailbox_slots != 0 ? config.mailbox_slots
                                                       : uint64_t{config.peers} * config.slots_per_peer;
+    int64_t bytes = params.mailbox_bytes;
+    if (bytes == 0 && shared) {
+        bytes = kSharedBytesMost;
+        if (config.mailbox_slots == 0 && wanted * kPacketBytes < kSharedBytesLeast) {
+            config.mailbox_slots = kSharedBytesLeast / kPacketBytes;
+            return;
+        }
+    }
+    if (bytes == 0) return;
+    const uint64_t slots = static_cast<uint64_t>(bytes) / kPacketBytes;
     if (wanted <= slots) return;
     if (params.mailbox_slots != 0 && params.mailbox_bytes != 0) {
         throw SetupError("btl_velo_mailbox_slots=" + std::to_string(params.mailbox_slots) + " takes " +

@@ -30,7 +30,7 @@ enum class CreditTag : uint8_t {
     kCredits = 0,         ///< returned credits, 16 bits
     kReturnRequest = 1,   ///< compulsory request (FC 6.1), empty
     kReturnResponse = 2,  ///< its response: credits given up, 32 bits
-    kWelcome = 3,         ///< the receiver owns its static slots at the sender, empty
+    kWelcome = 3,         ///< the receiver owns slots at the sender; its first credits, 16 bits
     kFarewell = 4,        ///< it owns none there any more, and gets its own back, empty
 };
 

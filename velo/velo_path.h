@@ -143,10 +143,10 @@ class VeloPath {
         // Flow control packets that have not left yet.
         uint32_t owed = 0;  ///< credits to return explicitly
         uint32_t response_credits = 0;
+        uint32_t welcome_credits = 0;  ///< 0: no welcome is due
         bool request_due = false;
         bool response_due = false;
         bool farewell_due = false;
-        bool welcome_due = false;
         bool owing = false;  ///< any of them
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
@@ -188,7 +188,7 @@ class VeloPath {
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
     void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
     void take_control(DeviceAddr from, CreditTag tag, uint32_t given_up);
-    void take_contact(DeviceAddr from, CreditTag tag);
+    void take_contact(DeviceAddr from, CreditTag tag, uint32_t credits);
     void contact_retrieved(DeviceAddr from, uint32_t packets, bool ended);
     uint32_t take_middles(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();

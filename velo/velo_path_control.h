@@ -17,10 +17,11 @@ void VeloPath<D>::perform(const flowctl::Actions& actions) {
                 peer.response_due = true;
                 peer.response_credits = action.credits;
                 break;
-            case flowctl::ActionKind::kSendWelcome: peer.welcome_due = true; break;
+            case flowctl::ActionKind::kSendWelcome: peer.welcome_credits = action.credits; break;
             case flowctl::ActionKind::kSendFarewell:
                 peer.owed = 0;
-                peer.request_due = peer.response_due = peer.welcome_due = false;
+                peer.request_due = peer.response_due = false;
+                peer.welcome_credits = 0;
                 peer.farewell_due = true;
                 break;
         }
@@ -33,7 +34,7 @@ void VeloPath<D>::perform(const flowctl::Actions& actions) {
 /// False when something is left for later.
 template <class D>
 bool VeloPath<D>::send_due(DeviceAddr to, PeerState& peer) {
-    if ((peer.farewell_due || peer.welcome_due) && !send_contact_due(to, peer)) return false;
+    if ((peer.farewell_due || peer.welcome_credits != 0) && !send_contact_due(to, peer)) return false;
     while (peer.owed != 0) {
         const uint32_t credits = std::min(peer.owed, plan_.return_max);
         if (!send_credits(to, credits)) return false;
@@ -66,10 +67,11 @@ bool VeloPath<D>::send_contact_due(DeviceAddr to, PeerState& peer) {
         peer.farewell_due = false;
         counters_.farewells_sent += status == Status::kOk;
     }
-    if (peer.welcome_due) {
-        const Status status = send_control(to, CreditTag::kWelcome, 0, 0, Admission::kContact);
+    if (peer.welcome_credits != 0) {
+        const Status status = send_control(to, CreditTag::kWelcome, peer.welcome_credits, sizeof(uint16_t),
+                                           Admission::kContact);
         if (status == Status::kAgain) return false;
-        peer.welcome_due = false;
+        peer.welcome_credits = 0;
         counters_.welcomes_sent += status == Status::kOk;
     }
     return true;
@@ -134,7 +136,7 @@ void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
     uint32_t value = 0;
     std::memcpy(&value, packet.payload, std::min<size_t>(status.length, sizeof value));
     device_.advance();
-    if (status.contact) return take_contact(from, tag);
+    if (status.contact) return take_contact(from, tag, static_cast<uint16_t>(value));
     if (tag != CreditTag::kCredits) return take_control(from, tag, value);
     ++counters_.credit_packets_received;
     take_credits(from, static_cast<uint16_t>(value));
@@ -157,12 +159,12 @@ void VeloPath<D>::take_control(DeviceAddr from, CreditTag tag, uint32_t given_up
 }
 
 template <class D>
-void VeloPath<D>::take_contact(DeviceAddr from, CreditTag tag) {
+void VeloPath<D>::take_contact(DeviceAddr from, CreditTag tag, uint32_t credits) {
     flowctl::Actions actions;
     Status status = Status::kProtocol;
     if (tag == CreditTag::kWelcome) {
         ++counters_.welcomes_received;
-        status = flow_.welcome_arrived(from, actions);
+        status = flow_.welcome_arrived(from, credits, actions);
     } else if (tag == CreditTag::kFarewell) {
         ++counters_.farewells_received;
         status = flow_.farewell_arrived(from, actions);

@@ -75,6 +75,21 @@ INSTANTIATE_TEST_SUITE_P(Small, ContactPair,
 INSTANTIATE_TEST_SUITE_P(Full, ContactPair,
                          ::testing::Values(Case{3, 1, true, true, 2}, Case{5, 2, true, true, 1}), case_name);
 
+// The welcome brings what the first message lacks.
+TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {
+    for (const uint32_t shared_slots : {5u, 8u}) {
+        for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
+            for (const bool piggyback : {false, true}) {
+                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing), 2,
+                                            shared_slots == 5 ? 1 : 0, 4);
+                options.partings = shared_slots == 5 ? 1 : 0;
+                options.direct = true;
+                expect_holds(explore(PairWorld(options)), 100);
+            }
+        }
+    }
+}
+
 /// Two senders, and slots for one of them at a time.
 TrioWorld::Options crowded_options(uint32_t contact_slots, uint32_t shared_slots) {
     TrioWorld::Options options{
@@ -114,6 +129,18 @@ TEST(ContactTrioFull, all_three_share_two_contact_slots) {
     options.messages[1][2] = options.messages[2][0] = 1;
     options.partings = 1;
     expect_holds(explore(TrioWorld(options)), 5'000);
+}
+
+TEST(ContactMistake, thresholds_lower_than_the_first_credits_fill_the_credit_region) {
+    using World = MailboxWorld<2, 16, flowctl::DynamicReading{.first_thresholds_add_up = false}>;
+    World::Options options{.plan = contact_plan(1, 1, 8, 1, false, flowctl::Stealing::kSilent)};
+    options.messages[0][1] = 2;
+    options.message_packets = 4;
+    options.direct = true;
+    options.check_invariants = false;
+    const Verdict verdict = explore(World(options));
+    EXPECT_FALSE(verdict.holds());
+    EXPECT_NE(verdict.what.find("overflow: more unread credit packets"), std::string::npos) << verdict.what;
 }
 
 TEST(ContactMistake, slots_taken_back_before_the_answer_are_found_out) {

@@ -380,7 +380,8 @@ class MailboxWorld {
             report(state, self, packet.from);
             take_contact(state, self, packet);
         }
-        if (packet.credits != 0 || packet.kind == PacketKind::kCredits) {
+        const bool returned = packet.credits != 0 && packet.kind != PacketKind::kWelcome;
+        if (returned || packet.kind == PacketKind::kCredits) {
             const uint32_t lost = options_.bug == Bug::kDropCredit && packet.credits > 1 ? 1 : 0;
             flowctl::Actions actions;
             expect_ok(state, state.flow_control[self].credits_arrived(index_of(self, packet.from),
@@ -398,7 +399,7 @@ class MailboxWorld {
         FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex from = index_of(self, packet.from);
         flowctl::Actions actions;
-        expect_ok(state, packet.kind == PacketKind::kWelcome    ? mine.welcome_arrived(from, actions)
+        expect_ok(state, packet.kind == PacketKind::kWelcome    ? mine.welcome_arrived(from, packet.credits, actions)
                          : packet.kind == PacketKind::kFarewell ? mine.farewell_arrived(from, actions)
                                                                 : mine.contact_retrieved(from, 1, packet.ends,
                                                                                          actions));
@@ -453,15 +454,16 @@ class MailboxWorld {
                     send_contact(state, self, to, PacketKind::kFarewell);
                     break;
                 case flowctl::ActionKind::kSendWelcome:
-                    send_contact(state, self, to, PacketKind::kWelcome);
+                    send_contact(state, self, to, PacketKind::kWelcome, action.credits);
                     break;
             }
         }
     }
 
-    void send_contact(State& state, Process self, Process to, PacketKind kind) const {
+    void send_contact(State& state, Process self, Process to, PacketKind kind, uint32_t credits = 0) const {
         auto& waiting = state.waiting_control[self][to];
-        waiting.push({.kind = kind, .from = self, .contact = true});
+        waiting.push(
+            {.kind = kind, .from = self, .credits = static_cast<uint16_t>(credits), .contact = true});
         const bool at_once = !options_.delayed_returns && waiting.size() == 1 &&
                              contacts(state, to) < options_.plan.contact_slots;
         if (at_once) state.wires[self][to].push(waiting.pop());
@@ -503,11 +505,11 @@ class MailboxWorld {
         const flowctl::PeerIndex to_index = index_of(from, to);
         const flowctl::PeerIndex from_index = index_of(to, from);
         uint32_t elsewhere = sender.credits(to_index) + there.packets + there.given_up +
-                             state.unreported[to][from] + back.credits + back.welcomes * options_.plan.quota;
+                             state.unreported[to][from] + back.credits;
         bool parting = there.farewells + back.farewells != 0;
         if (const auto* dynamic = sender.dynamic(); dynamic != nullptr) {
             const flowctl::DynamicPeer& peer = dynamic->peer(to_index);
-            if (peer.welcomed && !peer.met) elsewhere += options_.plan.quota;
+            if (peer.welcomed && !peer.met) elsewhere += peer.offered_credits;
             parting |= peer.leaving || receiver.dynamic()->peer(from_index).leaving;
         }
         // Credits under way to who parts are void; those in packets, and those that can be used, are not.

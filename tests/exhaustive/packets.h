@@ -16,7 +16,7 @@ struct Packet {
     /// Of data: the last packet of its message, which had waited for credits.
     bool ends = false;
     bool waited = false;
-    /// Credits returned: piggybacked in data, 0 for none; given up in a response.
+    /// Credits returned: piggybacked in data, 0 for none; given up in a response; the first ones in a welcome.
     uint16_t credits = 0;
     /// It fills a contact slot: data without credits, welcomes and farewells.
     bool contact = false;
@@ -59,7 +59,6 @@ struct Travelling {
     uint32_t responses = 0;
     uint32_t given_up = 0;  ///< credits in responses
     uint32_t contacts = 0;  ///< that fill contact slots
-    uint32_t welcomes = 0;
     uint32_t farewells = 0;
 };
 
@@ -73,7 +72,6 @@ void count(const Queue& queue, UnderWay&& under_way) {
         here.credit_packets += packet.kind == PacketKind::kCredits;
         here.requests += packet.kind == PacketKind::kReturnRequest;
         here.responses += packet.kind == PacketKind::kReturnResponse;
-        here.welcomes += packet.kind == PacketKind::kWelcome;
         here.farewells += packet.kind == PacketKind::kFarewell;
         (packet.kind == PacketKind::kReturnResponse ? here.given_up : here.credits) += packet.credits;
     }

@@ -38,9 +38,9 @@ struct Process {
         return all;
     }
     /// A message of one packet, without credits.
-    std::vector<Action> contact(PeerIndex from) {
+    std::vector<Action> contact(PeerIndex from, bool ended = true) {
         flow.know(from);
-        EXPECT_EQ(flow.contact_retrieved(from, 1, true, actions), Status::kOk);
+        EXPECT_EQ(flow.contact_retrieved(from, 1, ended, actions), Status::kOk);
         check();
         return take();
     }
@@ -66,6 +66,10 @@ Process process(const Plan& plan) {
     return made;
 }
 
+std::vector<Action> welcome(PeerIndex to, uint32_t credits = kCreditSlots) {
+    return {{.kind = ActionKind::kSendWelcome, .peer = to, .credits = credits}};
+}
+
 TEST(Contact, who_was_never_talked_to_owns_nothing_and_has_no_entry) {
     Process here = process(contact_plan(1000, 4000));
     EXPECT_EQ(here.flow.known(), 0u);
@@ -75,13 +79,57 @@ TEST(Contact, who_was_never_talked_to_owns_nothing_and_has_no_entry) {
 
 TEST(Contact, the_first_packet_brings_slots_and_a_welcome) {
     Process here = process(contact_plan(10, 400));
-    EXPECT_EQ(here.contact(3), (std::vector<Action>{{.kind = ActionKind::kSendWelcome, .peer = 3}}));
+    EXPECT_EQ(here.contact(3), welcome(3));
     EXPECT_EQ(here.flow.granted(3), kCreditSlots);
     EXPECT_EQ(here.flow.quota(3), 40u - kCreditSlots);
     EXPECT_EQ(here.dynamic().available_slots(), 400 - kLeastSlots);
     EXPECT_EQ(here.flow.slot_owners(), 1u);
     // The next packet that was on its way brings nothing new.
     EXPECT_TRUE(here.contact(3).empty());
+}
+
+TEST(Contact, who_has_begun_a_message_is_welcomed_with_what_it_lacks) {
+    constexpr uint32_t kPackets = 37;
+    Process here = process(contact_plan(10, 400));
+    // Nobody knows yet how long messages are: the share.
+    EXPECT_EQ(here.contact(0, false), welcome(0, 40 - kCreditSlots));
+    for (uint32_t packet = 2; packet < kPackets; ++packet) {
+        EXPECT_EQ(here.flow.packets_retrieved(0, 1, {}, here.actions), Status::kOk);
+        here.check();
+    }
+    here.retrieve(0);
+    EXPECT_EQ(here.contact(1, false), welcome(1, kPackets - 1 + kCreditSlots));
+    EXPECT_EQ(here.flow.granted(1), kPackets - 1 + kCreditSlots);
+    EXPECT_EQ(here.contact(2), welcome(2)) << "its message has ended";
+}
+
+TEST(Contact, who_comes_when_slots_are_short_is_welcomed_with_static_slots) {
+    Process here = process(contact_plan(100, 400));
+    const std::vector<Action> first = here.contact(0, false);
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_EQ(here.flow.granted(0), first.front().credits);
+    for (PeerIndex peer = 1; peer < 99; ++peer) EXPECT_EQ(here.contact(peer, false), welcome(peer));
+}
+
+TEST(Contact, credits_of_a_welcome_are_kept_until_their_sender_is_met) {
+    Process here = process(contact_plan(10, kLeastSlots));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    here.flow.know(1);
+    EXPECT_EQ(here.flow.welcome_arrived(1, 3, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.sendable(1, 99), 0u);
+    here.flow.part(0, here.actions);
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.take().size(), 1u);
+    EXPECT_EQ(here.contact(1), welcome(1));
+    EXPECT_EQ(here.flow.sendable(1, 99), 3u);
+}
+
+TEST(Contact, a_welcome_with_credits_that_can_not_be_is_refused) {
+    Process here = process(contact_plan(10, 400));
+    here.flow.know(0);
+    EXPECT_EQ(here.flow.welcome_arrived(0, 0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.welcome_arrived(0, 401, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.welcome_arrived(0, 400, here.actions), Status::kOk);
 }
 
 TEST(Contact, credits_are_used_by_who_is_met_and_welcome) {
@@ -92,17 +140,17 @@ TEST(Contact, credits_are_used_by_who_is_met_and_welcome) {
     EXPECT_EQ(here.take().size(), 1u);
     EXPECT_TRUE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.sendable(0, 9), 0u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
     EXPECT_FALSE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.sendable(0, 9), kCreditSlots);
-    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
 }
 
 TEST(Contact, who_finds_no_room_is_not_met_and_loses_nothing) {
     Process here = process(contact_plan(10, kLeastSlots + 1));
     EXPECT_EQ(here.contact(0).size(), 1u);
     EXPECT_TRUE(here.contact(1).empty());
-    EXPECT_EQ(here.flow.welcome_arrived(1, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.welcome_arrived(1, kCreditSlots, here.actions), Status::kOk);
     EXPECT_TRUE(here.flow.by_contact(1));
     EXPECT_EQ(here.flow.sendable(1, 1), 0u);
 }
@@ -122,13 +170,13 @@ TEST(Contact, idle_peer_is_left_where_another_needs_its_slots) {
     EXPECT_TRUE(here.contact(1).empty()) << "its packets may still be under way";
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty()) << "it was the answer";
-    EXPECT_EQ(here.contact(1), (std::vector<Action>{{.kind = ActionKind::kSendWelcome, .peer = 1}}));
+    EXPECT_EQ(here.contact(1), welcome(1));
 }
 
 TEST(Contact, a_peer_that_is_sent_messages_is_not_left) {
     Process here = process(contact_plan(10, kLeastSlots));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
     for (int message = 0; message < 1000; ++message) {
         here.flow.packets_sent(0, 1);
         EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
@@ -139,7 +187,7 @@ TEST(Contact, a_peer_that_is_sent_messages_is_not_left) {
 TEST(Contact, a_farewell_is_answered_and_makes_both_strangers) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
     EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
     EXPECT_TRUE(here.flow.by_contact(0));
@@ -214,7 +262,7 @@ TEST(Contact, nothing_of_it_is_known_to_other_plans) {
     Process here(std::get<Plan>(result));
     EXPECT_FALSE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.contact_retrieved(0, 1, true, here.actions), Status::kProtocol);
-    EXPECT_EQ(here.flow.welcome_arrived(0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kProtocol);
     EXPECT_TRUE(here.actions.empty());
 }
