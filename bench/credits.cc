@@ -3,8 +3,8 @@
 ///   make -C build bench && build/bench/credits [--peers N] [--slots N] [--rounds N]
 ///
 /// One core, no device, no memory traffic but flow control's own. A message has `packets` packets. Sender:
-/// sendable, packets_sent, and the credits that come back. Receiver: the packets reported as the engine
-/// reports them (the middle of a message at once, its end alone), and what goes back. Peers take turns,
+/// sendable, packets_sent, what is piggybacked, and the credits that come back. Receiver: the packets reported as
+/// the engine reports them (the middle of a message at once, its end alone), and what goes back. Peers take turns,
 /// message by message. Figures are medians of rounds in which the modes take turns.
 #include <charconv>
 #include <cstdio>
@@ -62,17 +62,19 @@ struct Cost {
 
 /// Messages to and from each peer in turn. Both roles act on one state, as in a process that exchanges
 /// messages: what its receiver role returns is what its sender role gets, so credits never run out.
-Cost measure(const Plan& plan, uint32_t packets) {
+Cost measure(const Plan& plan, uint32_t slots, uint32_t packets) {
     FlowControl flow(plan);
     std::vector<uint32_t> returned(plan.peers, 0);
     std::vector<uint32_t> under_way(plan.peers, 0);
     double sending = 0;
     double receiving = 0;
-    // In stretches, because the clock costs more than what is measured.
-    constexpr uint32_t kStretch = 1000;
-    for (uint32_t message = 0; message < kMessages; message += kStretch) {
+    // In stretches, because the clock costs more than what is measured; no longer than credits last.
+    const uint32_t messages_of_share = std::max(1u, (slots - kCreditSlotsDefault) / packets);
+    const uint32_t stretch = std::min(1000u, plan.peers * messages_of_share);
+    double all = 0;
+    for (uint32_t message = 0; message < kMessages; message += stretch) {
         const double start = seconds();
-        for (uint32_t i = 0; i < kStretch; ++i) {
+        for (uint32_t i = 0; i < stretch; ++i) {
             const PeerIndex peer = (message + i) % plan.peers;
             Actions actions;
             if (returned[peer] != 0 && flow.credits_arrived(peer, returned[peer], actions) != Status::kOk)
@@ -81,9 +83,11 @@ Cost measure(const Plan& plan, uint32_t packets) {
             const uint32_t possible = flow.sendable(peer, packets);
             flow.packets_sent(peer, possible);
             under_way[peer] += possible;
+            returned[peer] += flow.take_piggyback(peer, UINT16_MAX, actions);
+            all += possible;
         }
         const double middle = seconds();
-        for (uint32_t i = 0; i < kStretch; ++i) {
+        for (uint32_t i = 0; i < stretch; ++i) {
             const PeerIndex peer = (message + i) % plan.peers;
             const uint32_t left = std::min(packets, under_way[peer]);
             under_way[peer] -= left;
@@ -99,7 +103,6 @@ Cost measure(const Plan& plan, uint32_t packets) {
         sending += middle - start;
         receiving += seconds() - middle;
     }
-    const double all = static_cast<double>(kMessages) * packets;
     return {1e9 * sending / all, 1e9 * receiving / all};
 }
 
@@ -116,9 +119,12 @@ int main(int count, char** arguments) {
         for (uint32_t round = 0; round < settings.rounds; ++round) {
             for (size_t mode = 0; mode < std::size(kModes); ++mode) {
                 const PlanResult result =
-                    plan({.mode = kModes[mode], .peers = settings.peers, .slots_per_peer = settings.slots});
+                    plan({.mode = kModes[mode],
+                          .peers = settings.peers,
+                          .slots_per_peer = settings.slots,
+                          .growing_start = settings.slots - kCreditSlotsDefault});
                 if (const auto* error = std::get_if<PlanError>(&result)) usage(error->message.c_str());
-                const Cost cost = measure(std::get<Plan>(result), packets);
+                const Cost cost = measure(std::get<Plan>(result), settings.slots, packets);
                 sender[mode].push_back(cost.sender);
                 receiver[mode].push_back(cost.receiver);
             }

@@ -29,9 +29,11 @@ begin_part() {
     round_last=$((round_first + rounds - 1))
 }
 
-# set_mode MODE SLOTS [NAME VALUE]…: velo's options of a run; NAME is a parameter without btl_velo_.
+# set_mode MODE SLOTS [NAME VALUE]…: velo's options of a run; NAME is a parameter without btl_velo_. Mailboxes have
+# just so many slots for each peer, while dynamic's have 16 KiB at least where their bytes are not given.
 set_mode() {
     velo_options=(--mca btl_velo_stats 1 --mca btl_velo_flow_control "$1" --mca btl_velo_slots "$2")
+    [[ " $* " == *" mailbox_bytes "* ]] || velo_options+=(--mca btl_velo_mailbox_bytes 1073741824)
     shift 2
     while (($#)); do
         velo_options+=(--mca "btl_velo_$1" "$2")
@@ -169,10 +171,12 @@ run_cost() {
     fi
     for np in "${np_list[@]}"; do
         for ((round = round_first; round <= round_last; ++round)); do
-            for mode in none dynamic:16 static:16 hardware:16 again dynamic:58 static:58 hardware:58; do
+            for mode in none dynamic:16 exact:16 static:16 hardware:16 again dynamic:58 exact:58 static:58 hardware:58; do
                 slots=${mode#*:} mode=${mode%:*}
                 case $mode in
                     none | again) slots=0 && set_mode none 58 ;;
+                    dynamic) set_mode dynamic "$slots" mailbox_bytes 0 ;;
+                    exact) set_mode dynamic "$slots" ;;
                     *) set_mode "$mode" "$slots" ;;
                 esac
                 local batches=(--batches 61 --batch-us 5000)

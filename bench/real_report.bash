@@ -167,7 +167,7 @@ report_cost() {
         function quartiles(key) { return rounded(rank_of(key, 0.5)) OFS rounded(rank_of(key, 0.25)) OFS rounded(rank_of(key, 0.75)) }
         function where_of(run) { return !(run in far) ? "near" : !(run in near) ? "far" : "" }
         END {
-            print "task,ranks,cores,slots,rounds,line_ns,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,hardware,hardware_low,hardware_high,none_again,none_again_low,none_again_high"
+            print "task,ranks,cores,slots,rounds,line_ns,none_us,static,static_low,static_high,dynamic,dynamic_low,dynamic_high,dynamic_exact,dynamic_exact_low,dynamic_exact_high,hardware,hardware_low,hardware_high,none_again,none_again_low,none_again_high"
             for (i = 1; i <= rows; i++) {
                 where = where_of(row_run[i])
                 if (where != "" && row_slots[i] == 0) add(where "base" row_key[i], row_value[i])
@@ -187,7 +187,8 @@ report_cost() {
                 if (count[where "dynamic" key slot[s]])
                     print key, where, slot[s], count[where "dynamic" key slot[s]], rounded(rank_of(where "line" key, 0.5)), \
                         rounded(base[where key]), quartiles(where "static" key slot[s]), \
-                        quartiles(where "dynamic" key slot[s]), quartiles(where "hardware" key slot[s]), quartiles(where "again" key 0)
+                        quartiles(where "dynamic" key slot[s]), quartiles(where "exact" key slot[s]), \
+                        quartiles(where "hardware" key slot[s]), quartiles(where "again" key 0)
             }
         }'
     draw real-cost <<END
@@ -199,7 +200,8 @@ set style fill solid 0.6
 set xtics rotate by -30
 f = "$results/real-cost.csv"
 plot f using 8:9:10:xtic(sprintf("%s, %s ranks %s, %s slots", strcol(1), strcol(2), strcol(3), strcol(4))) skip 1 title "static", \
-    f using 11:12:13 skip 1 title "dynamic", f using 14:15:16 skip 1 title "hardware", f using 17:18:19 skip 1 title "none again"
+    f using 11:12:13 skip 1 title "dynamic", f using 14:15:16 skip 1 title "dynamic, exact mailbox", f using 17:18:19 skip 1 title "hardware", \
+    f using 20:21:22 skip 1 title "none again"
 END
     column -s, -t <"$results/real-cost.csv"
 }

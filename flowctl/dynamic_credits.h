@@ -172,9 +172,10 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         if (peer.leaving) [[unlikely]]
             return Status::kOk;
         turns_.packets_retrieved(peer, packets, end.ended);
-        if (end.waited && takes_turns(peer) && spare(turn_packets(peer))) [[unlikely]]
-            turns_.came_late();
-        return_what_is_due(from, actions);
+        if (end.waited) [[unlikely]]
+            note_wait(peer);
+        if (reached(from)) [[unlikely]]
+            return_what_is_due(from, actions);
         if (turns_.anybody_waits()) [[unlikely]]
             serve_waiting(actions);
         return Status::kOk;
@@ -193,7 +194,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         if constexpr (kReading.response == DynamicReading::Response::kTrim) trim(from, credits);
         peer.blocked = false;
         turns_.discount_packet(peer);
-        if (kReading.test_after_unblocking) return_what_is_due(from, actions);
+        if (kReading.test_after_unblocking && reached(from)) return_what_is_due(from, actions);
         if (turns_.anybody_waits()) [[unlikely]]
             serve_waiting(actions);
         return Status::kOk;
@@ -354,16 +355,10 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         if (lists_.level_of(peer) == Activity::kNull) null_ += static_cast<uint32_t>(change);
     }
 
-    void return_what_is_due(PeerIndex index, Actions& actions) {
-        const DynamicPeer& peer = at(index);
-        if (!reached(index)) return;
-        if (!peer.blocked && takes_turns(peer)) [[unlikely]] {
-            return_in_turn(index, actions);
-        } else {
-            return_credits(index, actions);
-        }
-    }
-    [[gnu::noinline]] void return_credits(PeerIndex index, Actions& actions);
+    // Out of line is what few packets lead to.
+    [[gnu::noinline]] void return_what_is_due(PeerIndex index, Actions& actions);
+    [[gnu::noinline]] void note_wait(const DynamicPeer& peer);
+    void return_credits(PeerIndex index, Actions& actions);
     uint32_t lacking(const DynamicPeer& peer) const;
     [[gnu::noinline]] void return_in_turn(PeerIndex index, Actions& actions);
     [[gnu::noinline]] void serve_waiting(Actions& actions);
@@ -427,6 +422,17 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     bool by_contact_;
     Stealing stealing_;
 };
+
+/// With the threshold reached.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::return_what_is_due(PeerIndex index, Actions& actions) {
+    const DynamicPeer& peer = at(index);
+    if (!peer.blocked && takes_turns(peer)) [[unlikely]] {
+        return_in_turn(index, actions);
+    } else {
+        return_credits(index, actions);
+    }
+}
 
 /// FC 6.5.2, when the threshold is reached; after several packets at a time, perhaps several times over. All
 /// that is due goes back in one packet.

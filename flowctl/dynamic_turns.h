@@ -67,6 +67,12 @@ void DynamicCredits<kReading>::watch(PeerIndex index) {
     }
 }
 
+/// Of a message that has had to wait for credits although there were some.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::note_wait(const DynamicPeer& peer) {
+    if (takes_turns(peer) && spare(turn_packets(peer))) turns_.came_late();
+}
+
 /// An explicit return, paid for with the head of the FIFO.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::give(PeerIndex index, uint32_t credits, Actions& actions) {

@@ -35,11 +35,10 @@ class MessageTurns {
 
     void packets_retrieved(Peer& peer, uint32_t packets, bool ended) {
         MessageTurn& turn = peer.turn;
-        turn.message_packets = at_most_16_bits(turn.message_packets + packets);
+        const uint16_t so_far = at_most_16_bits(turn.message_packets + packets);
+        turn.message_packets = ended ? 0 : so_far;
         if (!ended) return;
-        note_length(peer);
-        typical_packets_ = longest_lately(typical_packets_, turn.message_packets);
-        turn.message_packets = 0;
+        if (so_far != turn.message_packets_max || peer.shorter_messages != 0) note_length(peer, so_far);
         const uint32_t gap = ++messages_ - turn.last_message;
         turn.last_message = messages_;
         // Who comes back after long is no measure, and moves the mean a little only.
@@ -144,16 +143,18 @@ class MessageTurns {
         return at_most_16_bits(std::max(packets, before - (before + kLengthWeight - 1) / kLengthWeight));
     }
 
-    void note_length(Peer& peer) {
+    [[gnu::noinline]] void note_length(Peer& peer, uint16_t packets) {
         MessageTurn& turn = peer.turn;
-        if (turn.message_packets >= turn.message_packets_max) {
-            turn.message_packets_max = turn.message_packets;
+        if (packets >= turn.message_packets_max) {
+            turn.message_packets_max = packets;
             peer.shorter_messages = 0;
         } else if (peer.shorter_messages < kShorterMax) {
             ++peer.shorter_messages;
+            return;
         } else {
-            turn.message_packets_max = longest_lately(turn.message_packets_max, turn.message_packets);
+            turn.message_packets_max = longest_lately(turn.message_packets_max, packets);
         }
+        typical_packets_ = longest_lately(typical_packets_, packets);
     }
 
     uint32_t messages_ = 0;
