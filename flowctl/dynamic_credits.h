@@ -376,6 +376,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
     void meet_if_possible(PeerIndex index, Actions& actions);
     void make_room(Actions& actions);
     void after_theft(PeerIndex index, Actions& actions);
+    void ask_back(PeerIndex index, Actions& actions);
     void forget(PeerIndex index);
     bool idle_for_long(DynamicPeer& peer) const;
     [[nodiscard]] uint32_t silent_gaps() const {

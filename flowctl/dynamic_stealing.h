@@ -46,6 +46,10 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     if (victim_index == ActivityLists<DynamicPeer>::kNobody) return;
     DynamicPeer& victim = at(victim_index);
     const bool idle = stealing_ != Stealing::kPaper && turns_.silent(victim, silent_gaps());
+    // Its messages have become shorter since its last turn.
+    if (stealing_ == Stealing::kTurns && victim.current_credits > turn_packets(victim) + static_slots_) {
+        ask_back(victim_index, actions);
+    }
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
     // equal ones take nothing from each other.
     const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;
@@ -66,7 +70,7 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     after_theft(victim_index, actions);
 }
 
-/// Who has nothing but its static slots left is asked for the credits that it holds beyond them.
+/// Who has nothing but its static slots left is asked for what it holds beyond them.
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::after_theft(PeerIndex index, Actions& actions) {
     DynamicPeer& victim = at(index);
@@ -75,6 +79,13 @@ void DynamicCredits<kReading>::after_theft(PeerIndex index, Actions& actions) {
         return;
     }
     move(index, Activity::kNull);
+    ask_back(index, actions);
+}
+
+/// The compulsory request, to who holds more than its quota.
+template <DynamicReading kReading>
+void DynamicCredits<kReading>::ask_back(PeerIndex index, Actions& actions) {
+    DynamicPeer& victim = at(index);
     if (victim.blocked || victim.current_credits <= victim.intended_quota) return;
     victim.blocked = true;
     if (victim.credits != 0) {

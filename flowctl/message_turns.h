@@ -123,10 +123,11 @@ class MessageTurns {
     static constexpr uint32_t kSilentMessagesMin = 16;
     /// The usual gap is a mean over about so many messages.
     static constexpr uint32_t kGapWeight = 16;
-    /// A length is forgotten within about so many shorter messages,
-    static constexpr uint32_t kLengthWeight = 16;
-    /// and not at all by this many: programs send short messages between long ones.
+    /// A sender's longest message is not forgotten by so many shorter ones in a row: programs send short
+    /// messages between long ones. By each that follows, it is by half.
     static constexpr uint8_t kShorterMax = 7;
+    /// The longest of all senders is forgotten within about so many messages.
+    static constexpr uint32_t kLengthWeight = 16;
     /// Units of let_go_by_.
     static constexpr uint32_t kWholeGap = 1024;
     static constexpr uint32_t kLetGoByMax = kWholeGap * 3 / 4;
@@ -152,7 +153,7 @@ class MessageTurns {
             ++peer.shorter_messages;
             return;
         } else {
-            turn.message_packets_max = longest_lately(turn.message_packets_max, packets);
+            turn.message_packets_max = std::max<uint16_t>(packets, turn.message_packets_max / 2);
         }
         typical_packets_ = longest_lately(typical_packets_, packets);
     }

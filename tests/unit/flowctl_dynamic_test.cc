@@ -310,6 +310,7 @@ struct Turns : testing::Test {
     static constexpr uint32_t kPackets = 37;
     Receiver receiver{dynamic_plan(kSenders, 14 * kSenders, 2, Stealing::kTurns)};
     std::vector<uint32_t> returns = std::vector<uint32_t>(kSenders);  ///< explicit, to each
+    std::vector<uint32_t> requests = std::vector<uint32_t>(kSenders);
     uint32_t waits = 0;  ///< times that a sender had to wait in the middle of a message
 
     void retrieve(PeerIndex from, MessageEnd end = {}) {
@@ -317,19 +318,21 @@ struct Turns : testing::Test {
         ASSERT_EQ(receiver.flow.packets_retrieved(from, 1, end, actions), Status::kOk);
         for (const Action& action : actions) {
             returns[action.peer] += action.kind == ActionKind::kSendCredits;
+            requests[action.peer] += action.kind == ActionKind::kSendReturnRequest;
         }
         for (PeerIndex peer = 0; peer < kSenders; ++peer) {
             ASSERT_TRUE(receiver.flow.check_invariants(peer));
         }
     }
-    void message(PeerIndex from) {
-        for (uint32_t left = kPackets; left != 0;) {
+    void message(PeerIndex from, uint32_t length = kPackets, bool says_it_waited = false) {
+        for (uint32_t left = length; left != 0;) {
             const uint32_t packets = std::min(left, receiver.flow.granted(from));
             ASSERT_NE(packets, 0u) << "sender " << from << " waits for ever";
             left -= packets;
             waits += left != 0;
             for (uint32_t i = 1; i <= packets; ++i) {
-                retrieve(from, {.ended = left == 0 && i == packets});
+                const bool ended = left == 0 && i == packets;
+                retrieve(from, {.ended = ended, .waited = ended && says_it_waited});
             }
         }
     }
@@ -372,6 +375,65 @@ TEST_F(Turns, who_came_early_does_not_keep_the_others_waiting) {
     waits = 0;
     for (const PeerIndex peer : {0, 1, 2, 3, 5, 6, 7, 8, 9}) message(peer);
     EXPECT_EQ(waits, 0u);
+}
+
+TEST_F(Turns, whoever_comes_early_the_others_keep_their_order) {
+    rounds(5);
+    for (const PeerIndex early : {5, 2, 7}) message(early);
+    waits = 0;
+    for (const PeerIndex peer : {0, 1, 3, 4, 6, 8, 9}) message(peer);
+    EXPECT_EQ(waits, 0u);
+}
+
+TEST_F(Turns, short_messages_between_long_ones_make_no_turn_shorter) {
+    rounds(5);
+    for (int round = 0; round < 5; ++round) {
+        for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer, 1);
+        rounds(1);
+    }
+    waits = 0;
+    returns.assign(kSenders, 0);
+    rounds(3);
+    EXPECT_EQ(waits, 0u);
+    for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_NEAR(returns[peer], 3, 1) << peer;
+}
+
+TEST_F(Turns, come_earlier_where_messages_had_to_wait_although_there_were_slots) {
+    rounds(5);
+    ASSERT_EQ(receiver.flow.granted(1), kPackets + 2);
+    ASSERT_EQ(receiver.flow.granted(2), 2u);
+    for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer, kPackets, true);
+    EXPECT_EQ(receiver.flow.granted(2), kPackets + 2);
+}
+
+TEST_F(Turns, come_at_once_where_there_is_enough_for_all_who_wait) {
+    message(0);
+    message(0);
+    EXPECT_EQ(receiver.flow.granted(0), kPackets + 2);
+    message(1);
+    EXPECT_EQ(receiver.flow.granted(1), kPackets + 2);
+}
+
+TEST_F(Turns, who_has_fallen_silent_when_slots_are_free_again_is_given_none) {
+    Plan plan = dynamic_plan(kSenders, 14 * kSenders, 2, Stealing::kTurns);
+    plan.sender_slots_max = 14;
+    receiver = Receiver(plan);
+    rounds(5);
+    // Slots for another turn are free only after so many short messages that all others are silent.
+    for (int i = 0; i < 60; ++i) message(i % 2, 1);
+    ASSERT_GE(receiver.available(), kPackets + 14 * kSenders / 16);
+    for (PeerIndex peer = 3; peer < kSenders; ++peer) EXPECT_EQ(receiver.flow.granted(peer), 2u) << peer;
+}
+
+TEST_F(Turns, who_sends_short_messages_now_is_asked_for_what_it_holds) {
+    rounds(5);
+    ASSERT_EQ(receiver.flow.granted(0), kPackets + 2);
+    for (int round = 0; round < 20; ++round) {
+        message(0, 1);
+        for (PeerIndex peer = 1; peer < kSenders; ++peer) message(peer);
+    }
+    EXPECT_EQ(requests[0], 1u);
+    EXPECT_EQ(receiver.flow.quota(0), 14u);
 }
 
 TEST_F(Turns, credits_of_a_turn_ride_in_a_message_to_the_sender) {
