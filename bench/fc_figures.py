@@ -82,9 +82,9 @@ def figure_9(simulator, results, full):
                   ["slots", "1 credit slot", "2 credit slots", "3 credit slots"], rows)
 
 
-# Part of the processes, warm-up and iterations of static, the same of dynamic (which needs time to adapt), seeds.
-PATTERNS = (("all active", 1, (0, 1), (8, 1), 1), ("a half", 2, (1, 1), (12, 2), 1),
-            ("a quarter", 4, (1, 3), (16, 4), 3), ("an eighth", 8, (1, 8), (24, 8), 3))
+# Part of the processes; warm-up and iterations, for static and for dynamic, which needs time to adapt.
+PATTERNS = (("all active", 1, (0, 1), (8, 1)), ("a half", 2, (1, 1), (12, 2)),
+            ("a quarter", 4, (1, 3), (16, 4)), ("an eighth", 8, (1, 8), (24, 8)))
 
 
 def patterns_size(full):
@@ -93,13 +93,11 @@ def patterns_size(full):
 
 
 def pattern_overhead(simulator, pattern, mode, slots, full, **flow):
-    _, part, for_static, for_dynamic, seeds = pattern
+    _, part, for_static, for_dynamic = pattern
     warmup, iterations = for_dynamic if mode == "dynamic" else for_static
     size = patterns_size(full)
-    return Overhead(simulator, 3 if full else seeds, mode, slots=slots, workload="alltoall",
-                    active=size["processes"] // part, warmup=warmup, iterations=iterations,
-                    reference=dict(zip(("warmup", "iterations"), for_static)), **flow, **size, **WITHOUT_PIGGYBACK,
-                    **JITTER)
+    return Overhead(simulator, 3, mode, slots=slots, workload="alltoall", active=size["processes"] // part,
+                    warmup=warmup, iterations=iterations, **flow, **size, **WITHOUT_PIGGYBACK, **JITTER)
 
 
 def patterns_figure(name, title, slots_list, simulator, results, full, mode, **flow):

@@ -81,11 +81,10 @@ class Simulator:
 class Overhead:
     """Time over mode `none` in per cent, for each of some seeds."""
 
-    def __init__(self, simulator, seeds, mode, reference=None, **options):
+    def __init__(self, simulator, seeds, mode, **options):
         self.times = [simulator.run(seed=seed, mode=mode, **options) for seed in range(1, seeds + 1)]
         for name in ("slots", "stealing", "contact_slots", "control_no_cpu", "control_no_traffic", "cpu_account_ns"):
             options.pop(name, None)
-        options.update(reference or {})
         self.bases = [simulator.run(seed=seed, mode="none", **options) for seed in range(1, seeds + 1)]
 
     def values(self):
