@@ -151,7 +151,8 @@ class VeloPath {
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
-    /// Under `hardware`, where mailboxes are small.
+    /// Under `hardware` a message goes in parts of a quarter of the mailbox, and of no fewer packets than these.
+    static constexpr uint32_t kGuardedParts = 4;
     static constexpr uint32_t kGuardedPacketsAtOnce = 8;
 
     PeerState& state(DeviceAddr peer) {
@@ -165,7 +166,8 @@ class VeloPath {
     /// Packets that go all or none where only the mailbox's fill admits them.
     [[nodiscard]] uint32_t guarded_packets_max(DeviceAddr to) {
         const uint32_t slots = std::max(1u, device_.peer(to).mailbox_slots);
-        return plan_.mode == flowctl::Mode::kHardware ? std::min(slots, kGuardedPacketsAtOnce) : slots;
+        if (plan_.mode != flowctl::Mode::kHardware) return slots;
+        return std::min(slots, std::max(slots / kGuardedParts, kGuardedPacketsAtOnce));
     }
     /// By the device's clock, if it has one: the simulated cluster's time is its own.
     [[nodiscard]] uint64_t now_ns() const {
