@@ -47,9 +47,8 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     DynamicPeer& victim = at(victim_index);
     const bool idle = stealing_ != Stealing::kPaper && turns_.silent(victim, silent_gaps());
     // Its messages have become shorter since its last turn.
-    if (stealing_ == Stealing::kTurns && victim.current_credits > turn_packets(victim) + static_slots_) {
-        ask_back(victim_index, actions);
-    }
+    const uint32_t enough = std::max(2 * victim.intended_quota, turn_packets(victim) + static_slots_);
+    if (stealing_ == Stealing::kTurns && victim.current_credits > enough) ask_back(victim_index, actions);
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
     // equal ones take nothing from each other.
     const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;

@@ -472,6 +472,32 @@ TEST_F(Turns, an_ended_sender_is_given_nothing_when_its_turn_comes) {
     EXPECT_EQ(receiver.flow.granted(kSenders - 1), 0u);
 }
 
+TEST(SharesAboveAMessage, who_sends_on_is_not_asked_for_what_its_share_loses) {
+    Receiver receiver(dynamic_plan(8, 8 * 80, 2, Stealing::kTurns));
+    uint32_t requests = 0;
+    const auto message = [&](PeerIndex from) {
+        for (uint32_t left = 37; left != 0; --left) {
+            ASSERT_NE(receiver.flow.granted(from), 0u);
+            Actions actions;
+            ASSERT_EQ(receiver.flow.packets_retrieved(from, 1, {.ended = left == 1}, actions), Status::kOk);
+            for (const Action& action : actions) {
+                requests += action.kind == ActionKind::kSendReturnRequest && action.peer < 4;
+            }
+        }
+    };
+    const auto rounds = [&](int count, PeerIndex first, PeerIndex end) {
+        for (int round = 0; round < count; ++round) {
+            for (PeerIndex peer = first; peer < end; ++peer) message(peer);
+        }
+    };
+    rounds(100, 0, 4);
+    ASSERT_GE(receiver.flow.quota(0), 120u) << "the others are silent";
+    // Not long enough for the first four to be taken for silent.
+    rounds(7, 4, 8);
+    EXPECT_LE(receiver.flow.quota(0), 125u);
+    EXPECT_EQ(requests, 0u);
+}
+
 TEST(EndedPeer, gives_all_its_slots_back) {
     Receiver receiver(dynamic_plan(2, 20));
     receiver.retrieve(0, 3);
