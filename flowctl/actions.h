@@ -37,8 +37,8 @@ struct Action {
 /// adds nothing. Fixed in size, so that no event allocates.
 class Actions {
   public:
-    /// Retrieved packets lead to a return to their sender and to at most one request to another; returned
-    /// credits set free at most two control packets.
+    /// Retrieved packets lead to a return to their sender, one to a sender that waits, and a request to another
+    /// where these are due; returned credits set free at most two control packets.
     static constexpr uint32_t kCapacity = 4;
 
     constexpr void push(const Action& action) {

@@ -33,8 +33,6 @@ class ActivityLists {
     [[nodiscard]] bool empty(Activity level) const noexcept { return last(level) == kNobody; }
     /// The sender that has been in the list longest; kNobody when the list is empty.
     [[nodiscard]] PeerIndex last(Activity level) const noexcept { return oldest_[list_[index(level)]]; }
-    /// The sender that came last.
-    [[nodiscard]] PeerIndex first(Activity level) const noexcept { return newest_[list_[index(level)]]; }
 
     void add_front(std::vector<Peer>& peers, PeerIndex peer, Activity level) {
         const uint8_t list = list_[index(level)];

@@ -32,6 +32,7 @@ uint32_t DynamicCredits<kReading>::first_credits(const DynamicPeer& peer) const 
     if (peer.turn.message_packets == 0) return static_slots_;
     uint32_t wanted = turns_.expected_packets(peer) != 0 ? lacking(peer) : peer.intended_quota;
     if (!takes_turns(peer)) wanted = std::min(wanted, peer.intended_quota);
+    wanted = std::min(wanted, return_max_);
     return wanted > static_slots_ && spare(wanted) ? wanted : static_slots_;
 }
 
@@ -45,6 +46,7 @@ bool DynamicCredits<kReading>::meet(PeerIndex index, Actions& actions) {
     DynamicPeer& peer = at(index);
     peer.met = true;
     peer.spends = false;
+    peer.first_message = true;
     peer.current_credits = 0;
     peer.intended_quota = std::min({first_quota_, sender_slots_max_, unassigned_slots_ - credit_slots_});
     turns_.begin(peer);

@@ -64,6 +64,8 @@ struct DynamicPeer {
     bool used : 1 = false;
     /// Receiver role: messages in a row that were shorter than the longest one lately.
     uint8_t shorter_messages : 3 = 0;
+    /// Receiver role: none of its messages has had to wait since it was met.
+    bool first_message : 1 = false;
 };
 static_assert(sizeof(DynamicPeer) == 48, "with three thresholds 54 bytes, a third of FC's 150 (equation 7)");
 
@@ -75,8 +77,8 @@ struct DynamicCounters {
     uint64_t peers_left = 0;  ///< farewells said first by this process
 };
 
-/// Owner: FlowControl. Thread: the engine's. Every event is O(credit_slots) at most, whatever the number of
-/// peers, and O(1) unless a compulsory response arrives; nothing but know() allocates after construction.
+/// Owner: FlowControl. Thread: the engine's. Every event is O(credit_slots) at most for each return that it
+/// leads to, whatever the number of peers; nothing but know() allocates after construction.
 ///
 /// Invariants:
 /// - available slots + the sum of all current credits = data region. With contact slots, there are also the
@@ -149,7 +151,6 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         DynamicPeer& peer = at(by);
         if (peer.leaving) return Status::kOk;  // what it wants back is on its way
         if (!peer.met || peer.response_waits) return Status::kProtocol;
-        turns_.discount_packet(peer);
         if (peer.credits != 0) {
             send_response(by, actions);
         } else {
@@ -169,9 +170,9 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         peer.retrieved_packets += packets;
         peer.spends = true;
         available_slots_ += packets;
+        if (!end.control) turns_.packets_retrieved(peer, packets, end.ended);
         if (peer.leaving) [[unlikely]]
             return Status::kOk;
-        turns_.packets_retrieved(peer, packets, end.ended);
         if (end.waited) [[unlikely]]
             note_wait(peer);
         if (reached(from)) [[unlikely]]
@@ -193,7 +194,6 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         available_slots_ += credits;
         if constexpr (kReading.response == DynamicReading::Response::kTrim) trim(from, credits);
         peer.blocked = false;
-        turns_.discount_packet(peer);
         if (kReading.test_after_unblocking && reached(from)) return_what_is_due(from, actions);
         if (turns_.anybody_waits()) [[unlikely]]
             serve_waiting(actions);
@@ -357,7 +357,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
 
     // Out of line is what few packets lead to.
     [[gnu::noinline]] void return_what_is_due(PeerIndex index, Actions& actions);
-    [[gnu::noinline]] void note_wait(const DynamicPeer& peer);
+    [[gnu::noinline]] void note_wait(DynamicPeer& peer);
     void return_credits(PeerIndex index, Actions& actions);
     uint32_t lacking(const DynamicPeer& peer) const;
     [[gnu::noinline]] void return_in_turn(PeerIndex index, Actions& actions);
@@ -563,7 +563,7 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.intended_quota);
         visit(peer.current_credits);
         visit(peer.retrieved_packets);
-        visit(peer.piggybacked_credits);
+        visit(peer.met ? peer.piggybacked_credits : peer.offered_credits);
         visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
               peer.response_waits);
         if (by_contact_) visit(peer.met * 16u + peer.spends * 8u + peer.welcomed * 4u + peer.leaving * 2u + peer.used);

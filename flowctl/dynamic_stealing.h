@@ -48,7 +48,9 @@ void DynamicCredits<kReading>::steal(PeerIndex index, Actions& actions) {
     const bool idle = stealing_ != Stealing::kPaper && turns_.silent(victim, silent_gaps());
     // Its messages have become shorter since its last turn.
     const uint32_t enough = std::max(2 * victim.intended_quota, turn_packets(victim) + static_slots_);
-    if (stealing_ == Stealing::kTurns && victim.current_credits > enough) ask_back(victim_index, actions);
+    if (stealing_ == Stealing::kTurns && !victim.blocked && victim.current_credits > enough) {
+        return ask_back(victim_index, actions);
+    }
     // Among senders that go on, only who has much more gives; so who comes back gets its share again, and
     // equal ones take nothing from each other.
     const uint32_t much_more = peer.intended_quota + peer.intended_quota / 2 + credit_slots_ + 1;
@@ -81,11 +83,13 @@ void DynamicCredits<kReading>::after_theft(PeerIndex index, Actions& actions) {
     ask_back(index, actions);
 }
 
-/// The compulsory request, to who holds more than its quota.
+/// The compulsory request, to who holds more than its quota. Who has no slots for us can not use its own here, and can
+/// not be sent a request, which costs a credit: it is left, and met again. (It is in no list then.)
 template <DynamicReading kReading>
 void DynamicCredits<kReading>::ask_back(PeerIndex index, Actions& actions) {
     DynamicPeer& victim = at(index);
     if (victim.blocked || victim.current_credits <= victim.intended_quota) return;
+    if (by_contact_ && !victim.welcomed) return part(index, actions);
     victim.blocked = true;
     if (victim.credits != 0) {
         send_request(index, actions);

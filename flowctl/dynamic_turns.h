@@ -67,9 +67,14 @@ void DynamicCredits<kReading>::watch(PeerIndex index) {
     }
 }
 
-/// Of a message that has had to wait for credits although there were some.
+/// Of a message that has had to wait for credits although there were some. Not of the first one of a peer, which
+/// no turn could have been given for.
 template <DynamicReading kReading>
-void DynamicCredits<kReading>::note_wait(const DynamicPeer& peer) {
+void DynamicCredits<kReading>::note_wait(DynamicPeer& peer) {
+    if (peer.first_message) {
+        peer.first_message = false;
+        return;
+    }
     if (takes_turns(peer) && spare(turn_packets(peer))) turns_.came_late();
 }
 

@@ -47,7 +47,8 @@ enum class ControlKind : uint8_t {
 ///   the packet gives rise to (packets_retrieved, credits_arrived, control_arrived).
 /// - Credits are taken for a piggyback only when the packet that carries them goes at once. Credits inside
 ///   a packet that itself waits for a credit can make two processes wait for each other for ever.
-/// - Every action is carried out, in any finite time. Packets between two processes stay in order.
+/// - Every action is carried out, in any finite time. Packets between two processes stay in order. No data
+///   go to a peer while a response to it waits: it says how many credits are given up, and not more are used.
 ///
 /// A Status other than kOk means that a peer broke the protocol, and that nothing changed. (kReading: see
 /// DynamicReading; anything but the default is for the explorer.)

@@ -39,15 +39,13 @@ class MessageTurns {
         turn.message_packets = ended ? 0 : so_far;
         if (!ended) return;
         if (so_far != turn.message_packets_max || peer.shorter_messages != 0) note_length(peer, so_far);
+        if (so_far != typical_packets_) typical_packets_ = longest_lately(typical_packets_, so_far);
         const uint32_t gap = ++messages_ - turn.last_message;
         turn.last_message = messages_;
         // Who comes back after long is no measure, and moves the mean a little only.
         const uint32_t mean = gap_sum_ / kGapWeight;
         gap_sum_ += std::min(gap, 2 * mean + kSilentMessagesMin) - mean;
     }
-
-    /// A packet of flow control was counted like one of a message.
-    void discount_packet(Peer& peer) { peer.turn.message_packets -= peer.turn.message_packets != 0; }
 
     /// Who takes part in what is going on would have sent something since. The usual gap between two messages
     /// of one sender is the number of active senders where they take turns, and 1 where there is one.
@@ -74,14 +72,14 @@ class MessageTurns {
         return peer.turn.message_packets_max != 0 ? peer.turn.message_packets_max : typical_packets_;
     }
 
-    // Those that wait for credits, in the order of their last messages.
+    // Those that wait for credits, in the order in which they began to: mostly that of their last messages.
 
     [[nodiscard]] bool anybody_waits() const noexcept { return first_ != kNobody; }
     [[nodiscard]] PeerIndex first_waiting() const noexcept { return first_; }
 
     [[nodiscard]] uint32_t waiting() const noexcept { return waiting_; }
 
-    /// The peer's message has just ended: it waits behind all others, also if it has been waiting.
+    /// Behind all others, also if it has been waiting.
     void wait(std::vector<Peer>& peers, PeerIndex index) {
         waits_no_longer(peers, index);
         Peer& peer = peers[index];
@@ -151,11 +149,9 @@ class MessageTurns {
             peer.shorter_messages = 0;
         } else if (peer.shorter_messages < kShorterMax) {
             ++peer.shorter_messages;
-            return;
         } else {
             turn.message_packets_max = std::max<uint16_t>(packets, turn.message_packets_max / 2);
         }
-        typical_packets_ = longest_lately(typical_packets_, packets);
     }
 
     uint32_t messages_ = 0;

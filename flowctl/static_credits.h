@@ -18,6 +18,8 @@ struct MessageEnd {
     bool ended = false;
     /// The message had waited for credits at its sender (IBFC 4.3).
     bool waited = false;
+    /// It was no part of a message: a compulsory request or response.
+    bool control = false;
 };
 
 /// What one process keeps for one peer (FC 5.1), 32 bits each.

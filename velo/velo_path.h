@@ -222,6 +222,10 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     know(to);
+    // Flow control has to say first what it said it would.
+    if (PeerState& peer = peers_[to]; peer.response_due && !send_due(to, peer)) [[unlikely]] {
+        return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
+    }
     uint32_t packets = credits_for(to, wanted);
     Admission admission = credited() ? Admission::kCredited : Admission::kGuarded;
     const auto stall = [&] {

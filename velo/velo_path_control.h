@@ -149,7 +149,7 @@ void VeloPath<D>::take_control(DeviceAddr from, CreditTag tag, uint32_t given_up
         ++counters_.malformed;
         return;
     }
-    retrieved(from, 1, {});
+    retrieved(from, 1, {.control = true});
     const bool request = tag == CreditTag::kReturnRequest;
     ++(request ? counters_.requests_received : counters_.responses_received);
     flowctl::Actions actions;

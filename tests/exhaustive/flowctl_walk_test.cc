@@ -41,12 +41,18 @@ Verdict walk_world(uint64_t seed, flowctl::Mode mode) {
         config.growing_start = 1 + random.below(4);
         config.growing_step = 1 + random.below(4);
         if (random.below(3) == 0) config.sender_slots_max = credit_slots + 4 + random.below(8);
+        const bool by_contact = mode == flowctl::Mode::kDynamic && config.stealing != flowctl::Stealing::kPaper;
+        if (by_contact && random.below(2) == 0) {
+            config.contact_slots = 1 + random.below(4);
+            config.mailbox_slots += config.contact_slots;
+        }
     }
     typename World::Options options{.plan = plan_of(config)};
     if (mode == flowctl::Mode::kStatic && random.below(4) == 0) {
         options.plan.return_max = options.plan.favoured_threshold;
     }
     options.message_packets = static_cast<uint8_t>(1 + random.below(5));
+    options.short_every = static_cast<uint8_t>(random.below(4));
     options.batched_reports = random.below(2) != 0;
     // A merged return may be larger than a lowered return_max allows.
     options.delayed_returns = options.plan.return_max == flowctl::kReturnMax && random.below(2) != 0;

@@ -51,6 +51,8 @@ class MailboxWorld {
         /// Messages from the first index to the second: a number, or kEndless. All endless or none.
         PerFlow<uint16_t> messages{};
         uint8_t message_packets = 1;
+        /// Of each so many messages of a flow one has one packet; 0: none.
+        uint8_t short_every = 0;
         /// Report retrieved packets later and together, instead of each with its poll.
         bool batched_reports = false;
         /// Carry out a return later, after data that was sent since, merged with returns that still wait; and
@@ -309,9 +311,12 @@ class MailboxWorld {
         if (state.waiting_credits[self][other] != 0) steps.push_back({StepKind::kReturn, self, other});
         if (state.unreported[self][other] != 0) steps.push_back({StepKind::kReport, self, other});
         if (state.messages_left[self][other] == 0) return;
+        for (const Packet& packet : control) {
+            if (packet.kind == PacketKind::kReturnResponse) return;
+        }
         const FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex peer = index_of(self, other);
-        const bool last = state.packets_gone[self][other] + 1 == options_.message_packets;
+        const bool last = state.packets_gone[self][other] + 1 == packets_of(state, self, other);
         // Only static flow control allows a piggyback to overtake a return.
         const bool in_order = options_.plan.mode == flowctl::Mode::kStatic ||
                               options_.bug == Bug::kPiggybackOvertakes ||
@@ -336,6 +341,12 @@ class MailboxWorld {
         }
     }
 
+    /// Of the message that is under way or next.
+    [[nodiscard]] uint32_t packets_of(const State& state, Process from, Process to) const {
+        const bool is_short = options_.short_every != 0 && state.messages_left[from][to] % options_.short_every == 0;
+        return is_short ? 1 : options_.message_packets;
+    }
+
     uint8_t take(State& state, Process self, Process other) const {
         FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex peer = index_of(self, other);
@@ -351,7 +362,7 @@ class MailboxWorld {
         const bool contact = mine.by_contact(index_of(self, other));
         if (!contact) mine.packets_sent(index_of(self, other), 1);
         state.early_credits[self][other] = 0;
-        const bool ends = ++state.packets_gone[self][other] == options_.message_packets;
+        const bool ends = ++state.packets_gone[self][other] == packets_of(state, self, other);
         state.wires[self][other].push({PacketKind::kData, self, ends, waited, credits, contact});
         if (ends) {
             state.packets_gone[self][other] = 0;
@@ -407,7 +418,9 @@ class MailboxWorld {
     }
 
     void take_control(State& state, Process self, const Packet& packet) const {
-        ++state.unreported[self][packet.from];
+        report(state, self, packet.from);
+        state.unreported[self][packet.from] = 1;
+        state.unreported_end[self][packet.from] = {.control = true};
         report(state, self, packet.from);
         const auto kind = packet.kind == PacketKind::kReturnRequest ? flowctl::ControlKind::kReturnRequest
                                                                     : flowctl::ControlKind::kReturnResponse;
@@ -481,7 +494,7 @@ class MailboxWorld {
     }
 
     void send_control(State& state, Process self, Process to, Packet packet) const {
-        if (options_.delayed_returns) {
+        if (options_.delayed_returns || !state.waiting_control[self][to].empty()) {
             state.waiting_control[self][to].push(packet);
         } else {
             state.wires[self][to].push(packet);

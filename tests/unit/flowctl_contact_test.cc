@@ -111,6 +111,30 @@ TEST(Contact, who_comes_when_slots_are_short_is_welcomed_with_static_slots) {
     for (PeerIndex peer = 1; peer < 99; ++peer) EXPECT_EQ(here.contact(peer, false), welcome(peer));
 }
 
+TEST(Contact, a_welcome_brings_no_more_than_a_packet_can_say) {
+    Process here = process(contact_plan(2, 200'000));
+    EXPECT_EQ(here.contact(0, false), welcome(0, kReturnMax));
+}
+
+TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
+    Process here = process(contact_plan(2, 60));
+    EXPECT_EQ(here.contact(0, false).size(), 1u);
+    ASSERT_GT(here.flow.granted(0), kCreditSlots);
+    EXPECT_EQ(here.contact(1).size(), 1u);
+    EXPECT_EQ(here.flow.welcome_arrived(1, kCreditSlots, here.actions), Status::kOk);
+    // The first one has not welcomed us, so it goes on by contact, and can not be sent a request.
+    bool left = false;
+    for (int message = 0; message < 200 && !left; ++message) {
+        for (const Action& action : here.retrieve(1)) {
+            EXPECT_NE(action.kind, ActionKind::kSendReturnRequest);
+            left |= action == Action{.kind = ActionKind::kSendFarewell, .peer = 0};
+        }
+    }
+    EXPECT_TRUE(left);
+    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.granted(0), 0u);
+}
+
 TEST(Contact, credits_of_a_welcome_are_kept_until_their_sender_is_met) {
     Process here = process(contact_plan(10, kLeastSlots));
     EXPECT_EQ(here.contact(0).size(), 1u);

@@ -425,6 +425,13 @@ TEST_F(Turns, who_has_fallen_silent_when_slots_are_free_again_is_given_none) {
     for (PeerIndex peer = 3; peer < kSenders; ++peer) EXPECT_EQ(receiver.flow.granted(peer), 2u) << peer;
 }
 
+TEST_F(Turns, a_request_is_no_message_and_brings_no_turn) {
+    rounds(5);
+    ASSERT_EQ(receiver.flow.granted(kSenders - 1), 2u);
+    retrieve(kSenders - 1, {.control = true});
+    EXPECT_EQ(receiver.flow.granted(kSenders - 1), 2u);
+}
+
 TEST_F(Turns, who_sends_short_messages_now_is_asked_for_what_it_holds) {
     rounds(5);
     ASSERT_EQ(receiver.flow.granted(0), kPackets + 2);
