@@ -566,7 +566,10 @@ void DynamicCredits<kReading>::visit_state(Visit&& visit) const {
         visit(peer.met ? peer.piggybacked_credits : peer.offered_credits);
         visit(peer.thresholds_reached * 8u + peer.blocked * 4u + peer.request_waits * 2u +
               peer.response_waits);
-        if (by_contact_) visit(peer.met * 16u + peer.spends * 8u + peer.welcomed * 4u + peer.leaving * 2u + peer.used);
+        if (by_contact_) {
+            visit(peer.first_message * 32u + peer.met * 16u + peer.spends * 8u + peer.welcomed * 4u +
+                  peer.leaving * 2u + peer.used);
+        }
         for (uint32_t place = 0; place <= credit_slots_; ++place) visit(threshold(index, place));
     }
     for (const Activity level : {Activity::kLow, Activity::kMedium, Activity::kHigh, Activity::kNull}) {
