@@ -316,7 +316,7 @@ class MailboxWorld {
         }
         const FlowControl& mine = state.flow_control[self];
         const flowctl::PeerIndex peer = index_of(self, other);
-        const bool last = state.packets_gone[self][other] + 1 == packets_of(state, self, other);
+        const bool last = state.packets_gone[self][other] + 1u == packets_of(state, self, other);
         // Only static flow control allows a piggyback to overtake a return.
         const bool in_order = options_.plan.mode == flowctl::Mode::kStatic ||
                               options_.bug == Bug::kPiggybackOvertakes ||
