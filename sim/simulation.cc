@@ -1,7 +1,5 @@
 #include "sim/simulation.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <bit>
 #include <string_view>
@@ -148,19 +146,6 @@ Result Simulation::result() {
     sum.time_us = static_cast<double>(sum.time_ns - warm_ns_) / 1000 / workload_->time_divisor();
     sum.trace_hash = cluster_->trace().value();
     return sum;
-}
-
-double flow_state_bytes_per_peer(const flowctl::Plan& plan) {
-    const auto in_use = [] {
-        const struct mallinfo2 info = mallinfo2();
-        return info.uordblks + info.hblkhd;
-    };
-    // Several at once: the allocator counts what it keeps for the next small request as in use.
-    const uint32_t copies = plan.peers < 4096 ? 64 : 1;
-    std::vector<std::unique_ptr<flowctl::FlowControl>> flows(copies);
-    const size_t before = in_use();
-    for (auto& flow : flows) flow = std::make_unique<flowctl::FlowControl>(plan);
-    return static_cast<double>(in_use() - before) / copies / plan.peers;
 }
 
 }  // namespace velo::sim

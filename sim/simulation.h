@@ -113,8 +113,4 @@ class Simulation {
     uint64_t warm_ns_ = 0;  ///< when the last process ended its warm-up
 };
 
-/// Bytes that flow control keeps for one peer under this plan, measured by making it; 0 where the C library
-/// does not tell.
-double flow_state_bytes_per_peer(const flowctl::Plan& plan);
-
 }  // namespace velo::sim

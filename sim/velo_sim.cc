@@ -204,7 +204,9 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
     }
     const WorkloadConfig& w = simulation.workload().config();
     const flowctl::Plan& plan = simulation.plan();
-    const double per_peer = flow_state_bytes_per_peer(plan);
+    const uint64_t per_peer = flowctl::state_bytes_per_peer(plan);
+    const uint64_t per_process =
+        sizeof(flowctl::FlowControl) + per_peer * (plan.contact_slots != 0 ? r.peers_max : plan.peers);
     std::printf("%s,%s,%s,%u,%u,%u,%u,%u,%d,%" PRIu64 ",%.3f,", a.mode.c_str(), w.name.c_str(),
                 a.topology.c_str(), w.processes, w.active == 0 ? w.processes : w.active, w.bytes,
                 a.config.flow.slots_per_peer, a.config.flow.credit_slots, plan.piggyback ? 1 : 0,
@@ -212,9 +214,9 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
     std::printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",",
                 r.messages, r.messages_on_node, r.messages_delayed, r.packets, r.credit_packets,
                 r.credits_explicit, r.credits_piggybacked);
-    std::printf("%" PRIu64 ",%" PRIu64 ",%u,%" PRIu64 ",0,%u,%.1f,%.0f,%016" PRIx64 "\n", r.control_packets,
-                r.backpressure, plan.mailbox_slots, r.mailbox_fill_max, r.peers_max, per_peer,
-                per_peer * plan.peers, r.trace_hash);
+    std::printf("%" PRIu64 ",%" PRIu64 ",%u,%" PRIu64 ",0,%u,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n",
+                r.control_packets, r.backpressure, plan.mailbox_slots, r.mailbox_fill_max, r.peers_max, per_peer,
+                per_process, r.trace_hash);
 }
 
 int run(Arguments& a) {
