@@ -80,7 +80,7 @@ TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {
     for (const uint32_t shared_slots : {5u, 8u}) {
         for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
             for (const bool piggyback : {false, true}) {
-                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing), 2,
+                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing), 1,
                                             shared_slots == 5 ? 1 : 0, 4);
                 options.partings = shared_slots == 5 ? 1 : 0;
                 options.direct = true;
