@@ -23,8 +23,8 @@ refused ring_smaller_than_its_messages_is_refused "btl_velo_ring_bytes=16384 btl
     "${two[@]}" --mca btl_velo_ring_bytes 16384 "$program"
 refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynamic none rank" \
     --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_flow_control=none "$program"
-refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 58 30" \
-    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=30 "$program"
+refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 256 300" \
+    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=300 "$program"
 
 # Another series of Open MPI is known by its version string alone.
 echo 'const char opal_version_string[] = "5.0.7";' >"$work/series.c"
