@@ -341,16 +341,20 @@ struct Turns : testing::Test {
             for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer);
         }
     }
+    /// Nobody waits in so many rounds, and each sender has a return for each of its messages.
+    void expect_smooth(int count) {
+        waits = 0;
+        returns.assign(kSenders, 0);
+        rounds(count);
+        EXPECT_EQ(waits, 0u);
+        // Those whose next turn is near have had a return more for it, before and after.
+        for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_NEAR(returns[peer], count, 1) << peer;
+    }
 };
 
 TEST_F(Turns, senders_in_turn_have_a_message_s_credits_when_it_comes_and_get_one_return_for_each) {
     rounds(3);
-    waits = 0;
-    returns.assign(kSenders, 0);
-    rounds(20);
-    EXPECT_EQ(waits, 0u);
-    // Those whose next turn is near have had a return more for it, before and after.
-    for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_NEAR(returns[peer], 20, 1) << peer;
+    expect_smooth(20);
     for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_EQ(receiver.flow.quota(peer), 14u);
 }
 
@@ -391,11 +395,7 @@ TEST_F(Turns, short_messages_between_long_ones_make_no_turn_shorter) {
         for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer, 1);
         rounds(1);
     }
-    waits = 0;
-    returns.assign(kSenders, 0);
-    rounds(3);
-    EXPECT_EQ(waits, 0u);
-    for (PeerIndex peer = 0; peer < kSenders; ++peer) EXPECT_NEAR(returns[peer], 3, 1) << peer;
+    expect_smooth(3);
 }
 
 TEST_F(Turns, come_earlier_where_messages_had_to_wait_although_there_were_slots) {
