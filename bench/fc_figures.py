@@ -318,8 +318,38 @@ def stealing(simulator, results, full):
     results.table("stealing", ["active", "slots", *flows], rows)
 
 
+ON_8_NODES = {"processes": 128, "topology": "mesh:4x2"}
+HALF_ACTIVE = {"workload": "alltoall", "processes": 256, "topology": "mesh:4x4", "active": 128, "iterations": 10}
+OTHER_PATTERNS = {
+    "random": {"workload": "random", "messages": 1000, **ON_8_NODES},
+    "random up to 8 KiB": {"workload": "random", "messages": 300, "bytes": 8192, **ON_8_NODES},
+    "phases": {"workload": "phases", "iterations": 3, "processes": 64, "topology": "mesh:2x2"},
+    "neighbours": {"workload": "neighbours", "iterations": 20, **ON_8_NODES},
+    "half active with late packets and stalls": {"fault_delay_permille": 100, "fault_delay_ns": 300000,
+                                                 "fault_stall_permille": 30, "fault_stall_ns": 2000000,
+                                                 "fault_until_ns": 100000000, **HALF_ACTIVE},
+    "half active without piggybacking": {**WITHOUT_PIGGYBACK, **HALF_ACTIVE},
+    "quarter active with 8 KiB": {**HALF_ACTIVE, "active": 64, "bytes": 8192}}
+
+
+def other_patterns(simulator, results, full):
+    """Not of the papers: patterns without shared memory, 16 slots, 2 KiB unless said."""
+    flows = {"static": {"mode": "static"}, "silent": {"mode": "dynamic", "stealing": "silent"},
+             "turns": {"mode": "dynamic", "stealing": "turns"}}
+    overheads = {(pattern, name): Overhead(simulator, 3, slots=16, no_shared_memory=True, **run, **flow, **JITTER)
+                 for pattern, run in OTHER_PATTERNS.items() for name, flow in flows.items()}
+    yield
+    columns = ["pattern"]
+    for name in flows:
+        columns += spread_columns(name)
+    results.table("stealing-patterns", columns,
+                  [[pattern] + [cell for name in flows for cell in overheads[pattern, name].spread()]
+                   for pattern in OTHER_PATTERNS])
+
+
 # By the paper's numbers. Those of one maker are made together.
 FIGURES = {"4": figures_4_5, "5": figures_4_5, "6": figures_6_7, "7": figures_6_7, "9": figure_9, "10": figure_10,
            "15": figure_15, "16": figure_16, "17": figure_17, "18": figure_18, "19": figure_19,
            "20": imb_figure(20, 64), "21": imb_figure(21, 32), "22": imb_figure(22, 16), "23": imb_figure(23, 8),
-           "25": figure_25, "27": figure_27, "stealing": stealing}
+           "25": figure_25, "27": figure_27, "stealing": stealing,
+           "patterns": other_patterns}
