@@ -192,6 +192,7 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.
+    /// A fill may also have `alike()` (AlikePackets): those need no call.
     /// kAgain: no room (kGuarded) or not connected through yet, fill was not called; kPeerDead.
     { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
 

@@ -173,6 +173,7 @@ class Engine {
     };
 
     /// Chunks and atomics that may wait for answers at a time.
+    static constexpr uint32_t kBusyPollsMax = 8;
     static constexpr uint32_t kSlots = 4096;
     /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
     /// unless they write garbage. A pull holds a slot of the asker's until it is answered. So does whatever
@@ -345,6 +346,7 @@ class Engine {
     uint32_t upcall_depth_ = 0;  ///< of transfers' completions
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
+    uint32_t busy_polls_ = 0;  ///< in a row, that took packets and left the rest of the device alone
     uint32_t looks_unanswered_ = 0;  ///< in a row
     uint32_t clock_poll_ = 0;        ///< when the clock was looked at
     uint32_t next_clock_poll_ = 0;   ///< and will be
@@ -467,10 +469,15 @@ int Engine<D>::progress() {
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
     if (++polls_ >= next_clock_poll_) look_at_clock();
     if (device_) {
-        events += device_->progress(now_);
-        events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
-        events += take_notifications();
-        if (velo_->owes()) velo_->flush_owed();
+        // Whoever waits for a message gets it first; what else the device has to do waits for a few polls.
+        const uint32_t taken = velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
+        events += taken;
+        if (taken == 0 || ++busy_polls_ == kBusyPollsMax) {
+            busy_polls_ = 0;
+            events += device_->progress(now_);
+            events += take_notifications();
+            if (velo_->owes()) velo_->flush_owed();
+        }
     }
     if (!pending_peers_.empty()) events += drive_pending();
     if (!helps_.empty()) events += drive_helps();

@@ -86,6 +86,15 @@ struct alignas(kPacketBytes) Packet {
 };
 static_assert(sizeof(Packet) == kPacketBytes && offsetof(Packet, status) == kPayloadBytes);
 
+/// Packets [first, first + count) of a send whose payloads are whole and lie one behind the other from `data`
+/// on, under one status.
+struct AlikePackets {
+    const std::byte* data = nullptr;
+    PacketStatus status = {};
+    uint32_t first = 0;
+    uint32_t count = 0;
+};
+
 /// Packets that a message of `bytes` takes; an empty message takes one.
 [[nodiscard]] constexpr uint32_t packets_for(size_t bytes) {
     return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + kPayloadBytes - 1) / kPayloadBytes);

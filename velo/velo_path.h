@@ -149,6 +149,24 @@ class VeloPath {
         bool farewell_due = false;
         bool owing = false;  ///< any of them
     };
+    /// The packets of a part of a message, for Device::send().
+    struct PartFill {
+        VeloPath& path;
+        DeviceAddr to;
+        const velo_send_t& send;
+        bool contact;
+        flowctl::Actions& actions;
+
+        /// Out of line, so that it does not slow the loop over those that are alike.
+        [[gnu::noinline]] PacketStatus operator()(uint32_t index, std::byte* payload) const;
+        [[nodiscard]] AlikePackets alike() const;
+        [[nodiscard]] PacketStatus status() const {
+            return {.message_class = static_cast<MessageClass>(send.message_class),
+                    .contact = contact,
+                    .tag = send.tag,
+                    .length = static_cast<uint8_t>(kPayload)};
+        }
+    };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
     /// Under `hardware` a message goes in parts of a quarter of the mailbox, and of no fewer packets than these.
@@ -178,7 +196,11 @@ class VeloPath {
         }
     }
     Status send_part(DeviceAddr to, velo_send_t& send);
-    void perform(const flowctl::Actions& actions);
+    void perform(const flowctl::Actions& actions) {
+        if (!actions.empty()) [[unlikely]]
+            perform_all(actions);
+    }
+    [[gnu::noinline]] void perform_all(const flowctl::Actions& actions);
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
     void take_credit_packet(DeviceAddr from, const Packet& packet);
     bool send_credits(DeviceAddr to, uint32_t credits);
@@ -246,37 +268,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
     const bool contact = admission == Admission::kContact;
 
     flowctl::Actions actions;
-    const auto fill = [&](uint32_t index, std::byte * payload) __attribute__((always_inline)) {
-        const uint32_t offset = send.done + index * kPayload;
-        if (offset >= send.bytes[0] && send.total - offset > kPayload) [[likely]] {
-            // A copy of a constant length takes no call.
-            std::memcpy(payload, static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]),
-                        kPayload);
-            return PacketStatus{.message_class = static_cast<MessageClass>(send.message_class),
-                                .contact = contact,
-                                .tag = send.tag,
-                                .length = kPayload};
-        }
-        const uint32_t length = std::min(send.total - offset, kPayload);
-        gather(send, offset, payload, length);
-        PacketStatus status = {.message_class = static_cast<MessageClass>(send.message_class),
-                               .end_of_message = offset + length == send.total,
-                               .contact = contact,
-                               .tag = send.tag,
-                               .length = static_cast<uint8_t>(length)};
-        status.waited = status.end_of_message && send.stalled;
-        if (status.end_of_message && length <= kPiggybackOffset && owed(to) == 0) {
-            // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and
-            // they do not overtake a return that waits.
-            const auto credits = static_cast<uint16_t>(flow_.take_piggyback(to, UINT16_MAX, actions));
-            if (credits != 0) {
-                std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
-                status.piggyback = true;
-                counters_.credits_returned_piggyback += credits;
-            }
-        }
-        return status;
-    };
+    const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact, .actions = actions};
     const Status status = device_.send(to, packets, admission, fill);
     if (status != Status::kOk) {
         if (contact && status == Status::kAgain) stall();
@@ -295,6 +287,42 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
         stall_ended(to);
     ++counters_.messages_sent;
     return Status::kOk;
+}
+
+template <class D>
+PacketStatus VeloPath<D>::PartFill::operator()(uint32_t index, std::byte* payload) const {
+    const uint32_t offset = send.done + index * kPayload;
+    const uint32_t length = std::min(send.total - offset, kPayload);
+    gather(send, offset, payload, length);
+    PacketStatus status = this->status();
+    status.length = static_cast<uint8_t>(length);
+    status.end_of_message = offset + length == send.total;
+    if (!status.end_of_message) return status;
+    status.waited = send.stalled;
+    if (length <= kPiggybackOffset && path.owed(to) == 0) {
+        // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they
+        // do not overtake a return that waits.
+        const auto credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX, actions));
+        if (credits != 0) {
+            std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
+            status.piggyback = true;
+            path.counters_.credits_returned_piggyback += credits;
+        }
+    }
+    return status;
+}
+
+/// Those that have no part of the header and are not the message's last.
+template <class D>
+AlikePackets VeloPath<D>::PartFill::alike() const {
+    const uint32_t header = send.bytes[0] - std::min(send.bytes[0], send.done);
+    const uint32_t first = (header + kPayload - 1) / kPayload;
+    const uint32_t offset = send.done + first * kPayload;
+    if (offset >= send.total) return {};
+    return {.data = static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]),
+            .status = status(),
+            .first = first,
+            .count = packets_for(send.total - offset) - 1};
 }
 
 /// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
@@ -355,12 +383,8 @@ uint32_t VeloPath<D>::take_middles(DeviceAddr from, bool contact) {
     if (!in.buffer) in.buffer = take_buffer();
     const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
     in.bytes += taken * kPayload;
-    if (taken == 0) return 0;
-    if (contact) [[unlikely]] {
+    if (contact && taken != 0) [[unlikely]]
         contact_retrieved(from, taken, false);
-    } else {
-        retrieved(from, taken, {});
-    }
     return taken;
 }
 
@@ -370,10 +394,17 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
     uint32_t taken = 0;
     DeviceAddr from = kNoAddr;
     alignas(16) std::array<std::byte, kPayloadBytes> single;
+    // Flow control is told of packets from the middle of a message together with its end, if that comes next.
+    uint32_t middles = 0;
+    DeviceAddr middles_from = kNoAddr;
+    const auto tell_of_middles = [&] {
+        if (middles != 0) retrieved(middles_from, std::exchange(middles, 0), {});
+    };
     while (taken < budget) {
         const Packet* packet = device_.peek(from);
         if (packet == nullptr) break;
         const PacketStatus status = PacketStatus::unpack(packet->status);
+        if (!(from == middles_from && status.end_of_message)) tell_of_middles();
         if (!admits(from) || status.length > kPayloadBytes ||
             (status.piggyback && status.length > kPiggybackOffset)) [[unlikely]] {
             device_.advance();
@@ -390,10 +421,16 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.end_of_message && !handler.accepts(status.message_class, status.tag)) [[unlikely]]
             break;
 
-        if (!status.end_of_message && !status.piggyback && status.length == kPayload &&
-            take_middles(from, status.contact) != 0) {
-            ++taken;
-            continue;
+        if (!status.end_of_message && !status.piggyback && status.length == kPayload) {
+            const uint32_t some = take_middles(from, status.contact);
+            if (some != 0) {
+                if (!status.contact) {
+                    middles = some;
+                    middles_from = from;
+                }
+                ++taken;
+                continue;
+            }
         }
         bool alone = false;
         {
@@ -413,7 +450,8 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.contact) [[unlikely]] {
             contact_retrieved(from, 1, status.end_of_message);
         } else {
-            retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
+            retrieved(from, 1 + std::exchange(middles, 0),
+                      {.ended = status.end_of_message, .waited = status.waited});
         }
         if (status.piggyback) take_credits(from, credits);
         if (!status.end_of_message) continue;
@@ -431,6 +469,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         }
         if (buffer) buffers_.push_back(std::move(buffer));
     }
+    tell_of_middles();
     return taken;
 }
 

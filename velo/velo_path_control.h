@@ -6,7 +6,7 @@
 namespace velo {
 
 template <class D>
-void VeloPath<D>::perform(const flowctl::Actions& actions) {
+void VeloPath<D>::perform_all(const flowctl::Actions& actions) {
     for (const flowctl::Action& action : actions) {
         PeerState& peer = state(action.peer);
         // A switch without default makes the next kind a compile error here.

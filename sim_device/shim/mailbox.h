@@ -19,9 +19,9 @@
 
 namespace velo::shim {
 
-/// Packets of a message that are shown at a time. Measured at 2 KiB; 4 and 16 take a little longer, all at
-/// once or one at a time a lot.
-inline constexpr uint32_t kGroupPackets = 8;
+/// Packets of a message that are shown at a time. Measured at 0.5 to 2 KiB: 8 and 37 take 10 to 20 % longer at 2 KiB,
+/// 18 to 22 up to 10 % at 1 KiB, and one at a time a lot.
+inline constexpr uint32_t kGroupPackets = 16;
 
 /// A position with its slot and lap, kept so that going on needs no division.
 class MailboxPlace {
@@ -127,6 +127,15 @@ class MailboxWriter {
     /// writer while it is being filled; and it reads one group while the next is written.
     template <class Fill>
     void publish(uint64_t position, uint32_t packets, uint32_t source, Fill&& fill) {
+        const auto word_of = [source](PacketStatus status, uint8_t lap) {
+            status.node = static_cast<uint16_t>(source);
+            status.vpid = static_cast<uint8_t>(source >> 16);
+            status.lap = lap;
+            return status.pack();
+        };
+        AlikePackets alike;
+        if constexpr (requires { fill.alike(); }) alike = fill.alike();
+        const uint64_t alike_word = word_of(alike.status, 0);
         place_.move_to(position);
         for (uint32_t first = 0; first < packets; first += kGroupPackets) {
             const uint32_t count = std::min(kGroupPackets, packets - first);
@@ -135,12 +144,15 @@ class MailboxWriter {
             for (uint32_t i = count; i-- > 0;) {
                 at.step_back();
                 Packet& packet = packets_[at.slot()];
-                PacketStatus status = fill(first + i, packet.payload);
-                status.node = static_cast<uint16_t>(source);
-                status.vpid = static_cast<uint8_t>(source >> 16);
-                status.lap = at.lap();
+                uint64_t word = 0;
+                if (const uint32_t index = first + i - alike.first; index < alike.count) [[likely]] {
+                    std::memcpy(packet.payload, alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+                    word = PacketStatus::with_lap(alike_word, at.lap());
+                } else {
+                    word = word_of(fill(first + i, packet.payload), at.lap());
+                }
                 // Pairs with the acquire of MailboxReader::peek().
-                std::atomic_ref(packet.status).store(status.pack(), std::memory_order_release);
+                std::atomic_ref(packet.status).store(word, std::memory_order_release);
             }
         }
     }

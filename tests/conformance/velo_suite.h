@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "tests/conformance/fabric.h"
 
@@ -49,6 +51,52 @@ TYPED_TEST_P(DeviceVelo, every_payload_length_arrives) {
             ASSERT_EQ(packet->payload[i], static_cast<std::byte>(length + 1));
         }
         this->device(1).advance();
+    }
+}
+
+/// Packets of which some lie one behind the other; a device may ask for the others alone.
+struct PartlyAlike {
+    const std::vector<std::byte>& data;
+    uint32_t packets;
+    uint32_t first;
+
+    [[nodiscard]] AlikePackets alike() const {
+        return {.data = data.data() + size_t{first} * kPayloadBytes,
+                .status = {.message_class = MessageClass::kHost, .tag = 7, .length = kPayloadBytes},
+                .first = first,
+                .count = packets - first - 1};
+    }
+    PacketStatus operator()(uint32_t index, std::byte* payload) const {
+        std::memcpy(payload, data.data() + size_t{index} * kPayloadBytes, kPayloadBytes);
+        PacketStatus status = alike().status;
+        status.end_of_message = index + 1 == packets;
+        return status;
+    }
+};
+
+TYPED_TEST_P(DeviceVelo, packets_that_are_alike_come_like_others) {
+    this->open(2);
+    const uint32_t packets_max = std::min(40u, this->device(1).limits().mailbox_slots);
+    uint8_t number = 0;
+    for (uint32_t packets = 1; packets <= packets_max; ++packets) {
+        for (uint32_t first = 0; first < std::min(packets, 3u); ++first) {
+            std::vector<std::byte> data(size_t{packets} * kPayloadBytes);
+            for (std::byte& byte : data) byte = static_cast<std::byte>(++number % 251);
+            const PartlyAlike fill{data, packets, first};
+            ASSERT_EQ(this->device(0).send(this->name(0, 1), packets, Admission::kCredited, fill), Status::kOk);
+            for (uint32_t i = 0; i < packets; ++i) {
+                DeviceAddr from = kNoAddr;
+                const Packet* packet = this->receive(1, from);
+                ASSERT_NE(packet, nullptr);
+                const PacketStatus status = PacketStatus::unpack(packet->status);
+                EXPECT_EQ(status.end_of_message, i + 1 == packets) << i << " of " << packets;
+                EXPECT_EQ(status.tag, 7);
+                EXPECT_EQ(status.length, kPayloadBytes);
+                EXPECT_EQ(from, this->name(1, 0));
+                EXPECT_EQ(std::memcmp(packet->payload, data.data() + size_t{i} * kPayloadBytes, kPayloadBytes), 0);
+                this->device(1).advance();
+            }
+        }
     }
 }
 
@@ -229,7 +277,8 @@ TYPED_TEST_P(DeviceVelo, both_directions_flow_at_once) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(DeviceVelo, packets_come_whole_and_in_order_with_their_status_and_source,
-                            every_payload_length_arrives, a_packet_stays_until_advance,
+                            every_payload_length_arrives, packets_that_are_alike_come_like_others,
+                            a_packet_stays_until_advance,
                             a_guarded_send_to_a_full_mailbox_changes_nothing_and_recovers,
                             a_guarded_batch_goes_whole_or_not_at_all,
                             contact_slots_bound_the_packets_that_have_no_credit,
