@@ -26,9 +26,9 @@ enum class ActionKind : uint8_t {
 };
 
 struct Action {
-    ActionKind kind = ActionKind::kSendCredits;
-    PeerIndex peer = 0;
-    uint32_t credits = 0;
+    ActionKind kind;
+    PeerIndex peer;
+    uint32_t credits;
 
     friend constexpr bool operator==(const Action&, const Action&) = default;
 };
@@ -37,6 +37,8 @@ struct Action {
 /// adds nothing. Fixed in size, so that no event allocates.
 class Actions {
   public:
+    constexpr Actions() noexcept {}  // NOLINT(modernize-use-equals-default): leaves items_ alone
+
     /// Retrieved packets lead to a return to their sender, one to a sender that waits, and a request to another
     /// where these are due; returned credits set free at most two control packets.
     static constexpr uint32_t kCapacity = 4;
@@ -56,7 +58,7 @@ class Actions {
     [[nodiscard]] constexpr const Action* end() const noexcept { return items_.data() + size_; }
 
   private:
-    std::array<Action, kCapacity> items_{};
+    std::array<Action, kCapacity> items_;  // not initialized: most events have none
     uint32_t size_ = 0;
 };
 

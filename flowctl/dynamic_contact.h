@@ -132,7 +132,7 @@ void DynamicCredits<kReading>::part(PeerIndex from, Actions& actions) {
     --met_;
     ++leaving_;
     ++counters_.peers_left;
-    actions.push({.kind = ActionKind::kSendFarewell, .peer = from});
+    actions.push({.kind = ActionKind::kSendFarewell, .peer = from, .credits = 0});
 }
 
 template <DynamicReading kReading>
@@ -140,7 +140,7 @@ Status DynamicCredits<kReading>::farewell_arrived(PeerIndex from, Actions& actio
     if (!by_contact_) return Status::kProtocol;
     const bool answered = at(from).leaving;
     forget(from);
-    if (!answered) actions.push({.kind = ActionKind::kSendFarewell, .peer = from});
+    if (!answered) actions.push({.kind = ActionKind::kSendFarewell, .peer = from, .credits = 0});
     return Status::kOk;
 }
 

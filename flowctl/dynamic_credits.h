@@ -345,6 +345,13 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         return peer.intended_quota - peer.intended_quota / (credit_slots_ + 1) < packets;
     }
 
+    /// Whether what was retrieved is little, and the next message will not make it reach the threshold.
+    [[nodiscard]] bool can_wait(PeerIndex index) const noexcept {
+        const uint32_t retrieved = at(index).retrieved_packets;
+        const uint32_t reached_at = threshold(index);
+        return retrieved < reached_at / 2 && retrieved + turns_.expected_packets(at(index)) < reached_at;
+    }
+
     void move(PeerIndex index, Activity level) {
         counters_.list_moves += lists_.level_of(at(index)) != level;
         count_null(at(index), -1);
@@ -389,7 +396,7 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         DynamicPeer& peer = at(to);
         --peer.credits;
         peer.request_waits = false;
-        actions.push({.kind = ActionKind::kSendReturnRequest, .peer = to});
+        actions.push({.kind = ActionKind::kSendReturnRequest, .peer = to, .credits = 0});
     }
     /// The response costs a credit of what is kept.
     void send_response(PeerIndex to, Actions& actions) {
@@ -493,9 +500,10 @@ uint32_t DynamicCredits<kReading>::due_to_blocked(PeerIndex index) {
     return 1;
 }
 
-/// FC 6.6. Below the threshold, what was retrieved goes back. At the threshold a return is due like the
-/// explicit one, and what was piggybacked before is a part of it: the rest goes now (adjustment by deficit),
-/// or what is too much raises the threshold that is next (by excess).
+/// FC 6.6. At the threshold a return is due like the explicit one, and what was piggybacked before is a part of it:
+/// the rest goes now (adjustment by deficit), or what is too much raises the threshold that is next (by excess).
+/// Below the threshold, what was retrieved goes back. Not so in the paper: beyond a threshold as well, so that no
+/// explicit return follows; and not what can wait, because a piggyback costs both sides some time.
 template <DynamicReading kReading>
 uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Actions& actions) {
     using Reading = DynamicReading;
@@ -505,20 +513,13 @@ uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Ac
     max = std::min(max, return_max_);
     if (takes_turns(peer)) [[unlikely]]
         return piggyback_in_turn(to, max, actions);
-    if (peer.retrieved_packets + peer.piggybacked_credits < threshold(to)) {
-        const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
-        const uint32_t credits = std::min({peer.retrieved_packets, max, free});
-        peer.retrieved_packets -= credits;
-        peer.piggybacked_credits += credits;
-        grant(peer, credits);
-        return credits;
-    }
     uint32_t credits = 0;
+    const bool threshold_due = peer.retrieved_packets + peer.piggybacked_credits >= threshold(to);
     while (peer.retrieved_packets + peer.piggybacked_credits >= threshold(to)) {
         const uint32_t before = peer.piggybacked_credits;
         const uint32_t left = kReading.at_least_one ? std::max(available_slots_, 1u) : available_slots_;
         const uint32_t possible = before + std::min(left, max - credits);
-        if (possible == 0) break;
+        if (possible == 0) return credits;
         count_threshold(to, actions);
         const uint32_t wanted = wanted_threshold(peer);
         const uint32_t beyond = peer.retrieved_packets + before - threshold(to);
@@ -534,7 +535,13 @@ uint32_t DynamicCredits<kReading>::take_piggyback(PeerIndex to, uint32_t max, Ac
             if constexpr (kReading.excess == Reading::Excess::kAddToHead) add_to_head(to, before - wanted);
         }
     }
-    return credits;
+    if (stealing_ == Stealing::kPaper ? threshold_due : can_wait(to)) return credits;
+    const uint32_t free = kReading.piggyback_unavailable ? max : available_slots_;
+    const uint32_t rest = std::min({peer.retrieved_packets, max - credits, free});
+    peer.retrieved_packets -= rest;
+    peer.piggybacked_credits += rest;
+    grant(peer, rest);
+    return credits + rest;
 }
 
 /// Takes `credits` off the thresholds, the last ones first, and leaves each at least 1.

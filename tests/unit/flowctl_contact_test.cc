@@ -127,7 +127,7 @@ TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
     for (int message = 0; message < 200 && !left; ++message) {
         for (const Action& action : here.retrieve(1)) {
             EXPECT_NE(action.kind, ActionKind::kSendReturnRequest);
-            left |= action == Action{.kind = ActionKind::kSendFarewell, .peer = 0};
+            left |= action == Action{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0};
         }
     }
     EXPECT_TRUE(left);
@@ -190,7 +190,7 @@ TEST(Contact, idle_peer_is_left_where_another_needs_its_slots) {
     }
     // Not at once: it may only have been quiet for a moment.
     EXPECT_GT(messages, 64u);
-    EXPECT_EQ(actions, (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_EQ(actions, (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
     EXPECT_TRUE(here.contact(1).empty()) << "its packets may still be under way";
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty()) << "it was the answer";
@@ -213,7 +213,7 @@ TEST(Contact, a_farewell_is_answered_and_makes_both_strangers) {
     EXPECT_EQ(here.contact(0).size(), 1u);
     EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
-    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
     EXPECT_TRUE(here.flow.by_contact(0));
     EXPECT_EQ(here.dynamic().available_slots(), 400u);
     EXPECT_EQ(here.dynamic().unassigned_slots(), 400u);
@@ -223,7 +223,7 @@ TEST(Contact, farewells_that_cross_answer_each_other) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
     here.flow.part(0, here.actions);
-    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0}}));
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
     EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty());
     EXPECT_EQ(here.dynamic().available_slots(), 400u);

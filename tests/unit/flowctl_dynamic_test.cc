@@ -1,6 +1,7 @@
 // Dynamic flow control of one process: thresholds, activity, stealing, and the trace of FC figure 14.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <variant>
 #include <vector>
@@ -453,6 +454,49 @@ TEST_F(Turns, credits_of_a_turn_ride_in_a_message_to_the_sender) {
     EXPECT_EQ(receiver.flow.granted(0), kPackets + 2);
     EXPECT_EQ(receiver.piggyback(0), 0u) << "it has all";
     EXPECT_EQ(returns[0], 0u);
+}
+
+/// Messages of 37 packets from the only sender, each of which is answered.
+struct Answered {
+    Receiver receiver;
+    uint32_t explicit_credits = 0;
+    uint32_t piggybacks = 0;
+    uint32_t least_granted = UINT32_MAX;
+
+    explicit Answered(uint32_t data_slots) : receiver(dynamic_plan(1, data_slots, 2, Stealing::kTurns)) {
+        // Until it has grown to what it may have, and its length is known.
+        for (int warm_up = 0; warm_up < 30; ++warm_up) exchange();
+        explicit_credits = piggybacks = 0;
+        least_granted = UINT32_MAX;
+        for (int message = 0; message < 300; ++message) exchange();
+    }
+    void exchange() {
+        least_granted = std::min(least_granted, receiver.flow.granted(0));
+        for (uint32_t left = kPackets; left != 0;) {
+            const uint32_t some = std::min(left, receiver.flow.granted(0));
+            ASSERT_NE(some, 0u);
+            left -= some;
+            receiver.actions.clear();
+            ASSERT_EQ(receiver.flow.packets_retrieved(0, some, {.ended = left == 0}, receiver.actions), Status::kOk);
+            for (const Action& action : receiver.actions) explicit_credits += action.credits;
+        }
+        piggybacks += receiver.piggyback(0) != 0;
+    }
+    static constexpr uint32_t kPackets = 37;
+};
+
+TEST(Piggybacking, an_answer_takes_what_is_beyond_the_threshold_too) {
+    // Thresholds of 42.
+    const Answered answered(124);
+    EXPECT_EQ(answered.explicit_credits, 0u);
+    EXPECT_GE(answered.least_granted, Answered::kPackets);
+}
+
+TEST(Piggybacking, what_reaches_no_threshold_with_the_next_message_waits) {
+    const Answered answered(1000);
+    EXPECT_EQ(answered.explicit_credits, 0u);
+    EXPECT_LE(answered.piggybacks, 300u / 4);
+    EXPECT_GE(answered.least_granted, 500u);
 }
 
 TEST_F(Turns, messages_that_a_share_lets_go_take_no_turns) {
