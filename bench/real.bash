@@ -30,7 +30,7 @@ begin_part() {
 }
 
 # set_mode MODE SLOTS [NAME VALUE]…: velo's options of a run; NAME is a parameter without btl_velo_. Mailboxes have
-# just so many slots for each peer, while dynamic's have 16 KiB at least where their bytes are not given.
+# just so many slots for each peer, while dynamic's have 256 KiB at least where their bytes are not given.
 set_mode() {
     velo_options=(--mca btl_velo_stats 1 --mca btl_velo_flow_control "$1" --mca btl_velo_slots "$2")
     [[ " $* " == *" mailbox_bytes "* ]] || velo_options+=(--mca btl_velo_mailbox_bytes 1073741824)

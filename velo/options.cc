@@ -55,7 +55,7 @@ void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
 /// What the user allows in bytes. Where shares follow the conversation, a mailbox need not grow with the job
 /// without bound, and that of few processes should hold some messages: it is shared by whoever sends.
 void bound_mailbox(flowctl::Config& config, const velo_params_t& params) {
-    constexpr uint64_t kSharedBytesLeast = 16 << 10;
+    constexpr uint64_t kSharedBytesLeast = 256 << 10;
     constexpr int64_t kSharedBytesMost = 4 << 20;
     const bool shared = config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0;
     const uint64_t wanted = config.mailbox_slots != 0 ? config.mailbox_slots

@@ -23,8 +23,8 @@ refused ring_smaller_than_its_messages_is_refused "btl_velo_ring_bytes=16384 btl
     "${two[@]}" --mca btl_velo_ring_bytes 16384 "$program"
 refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynamic none rank" \
     --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_flow_control=none "$program"
-refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 256 300" \
-    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=300 "$program"
+refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 4096 5000" \
+    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=5000 "$program"
 
 # Another series of Open MPI is known by its version string alone.
 echo 'const char opal_version_string[] = "5.0.7";' >"$work/series.c"
@@ -46,7 +46,7 @@ refused a_number_that_is_none_names_the_range "btl_velo_chunk=0 4096 8388608 com
 refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_lines=100 64 128" \
     -np 2 --mca btl_velo_ring_lines 100 "$program"
 refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_mailbox_slots" \
-    "${two[@]}" --mca btl_velo_credit_slots 255 "$program"
+    "${two[@]}" --mca btl_velo_credit_slots 255 --mca btl_velo_mailbox_slots 256 "$program"
 refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216 btl_velo_max_send_size command line" \
     "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
 refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \

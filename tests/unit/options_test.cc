@@ -212,11 +212,11 @@ TEST(Options, mailboxes_are_bounded_in_bytes) {
     EXPECT_EQ(slots(8), 100u);
     params.flow_control = "dynamic";
     EXPECT_EQ(slots(8), 100u);
-    // Unasked, dynamic keeps to 16 KiB to 4 MiB whatever the size of the job.
+    // Unasked, dynamic keeps to 256 KiB to 4 MiB whatever the size of the job.
     params.mailbox_bytes = 0;
-    EXPECT_EQ(slots(2), 256u);
-    EXPECT_EQ(slots(5), 256u);
-    EXPECT_EQ(slots(6), 5u * 58);
+    EXPECT_EQ(slots(2), 4096u);
+    EXPECT_EQ(slots(71), 4096u);
+    EXPECT_EQ(slots(72), 71u * 58);
     EXPECT_EQ(slots(1000), 999u * 58);
     EXPECT_EQ(slots(20'000), 65536u);
     params.mailbox_bytes = 64;
