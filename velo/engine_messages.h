@@ -33,7 +33,7 @@ Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t h
         (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {
         return Status::kAgain;
     }
-    return try_send(peer, send);
+    return peer.path == VELO_PATH_DEVICE ? velo_->send_whole(peer.index, send) : try_send(peer, send);
 }
 
 template <class D>

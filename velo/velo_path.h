@@ -89,11 +89,13 @@ class VeloPath {
     /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
     /// call again later, with nothing else to this peer in between; kPeerDead.
     Status send(DeviceAddr to, velo_send_t& send);
+    /// The same for a message of which sendable() holds, whole or not at all.
+    Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
 
     /// Whether a message of `bytes` could go at once as far as credits are concerned.
     [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
-        if (!credited()) return packets <= guarded_packets_max(to);
+        if (!credited()) return packets <= mailbox_slots(to);
         know(to);
         return credits_for(to, packets) == packets || (packets == 1 && flow_.by_contact(to));
     }
@@ -169,9 +171,11 @@ class VeloPath {
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
-    /// Under `hardware` a message goes in parts of a quarter of the mailbox, and of no fewer packets than these.
+    /// Under `hardware` a message that finds no room for all of it goes in parts of a quarter of the mailbox, and of
+    /// no fewer packets than these.
     static constexpr uint32_t kGuardedParts = 4;
     static constexpr uint32_t kGuardedPacketsAtOnce = 8;
+    enum class Parts : uint8_t { kAllowed, kWhole };
 
     PeerState& state(DeviceAddr peer) {
         know(peer);
@@ -181,11 +185,13 @@ class VeloPath {
         peers_.resize(peer + 1);
         flow_.know(peer);
     }
-    /// Packets that go all or none where only the mailbox's fill admits them.
-    [[nodiscard]] uint32_t guarded_packets_max(DeviceAddr to) {
-        const uint32_t slots = std::max(1u, device_.peer(to).mailbox_slots);
-        if (plan_.mode != flowctl::Mode::kHardware) return slots;
-        return std::min(slots, std::max(slots / kGuardedParts, kGuardedPacketsAtOnce));
+    [[nodiscard]] uint32_t mailbox_slots(DeviceAddr to) {
+        return std::max(1u, device_.peer(to).mailbox_slots);
+    }
+    /// Of a message of `packets`, where there is no room for all of them.
+    [[nodiscard]] uint32_t part_packets(DeviceAddr to, uint32_t packets) {
+        if (plan_.mode != flowctl::Mode::kHardware) return packets;
+        return std::min(packets, std::max(mailbox_slots(to) / kGuardedParts, kGuardedPacketsAtOnce));
     }
     /// By the device's clock, if it has one: the simulated cluster's time is its own.
     [[nodiscard]] uint64_t now_ns() const {
@@ -195,7 +201,7 @@ class VeloPath {
             return base::monotonic_ns();
         }
     }
-    Status send_part(DeviceAddr to, velo_send_t& send);
+    Status send_part(DeviceAddr to, velo_send_t& send, Parts parts = Parts::kAllowed);
     void perform(const flowctl::Actions& actions) {
         if (!actions.empty()) [[unlikely]]
             perform_all(actions);
@@ -240,7 +246,7 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
 }
 
 template <class D>
-Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
+Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     know(to);
@@ -264,12 +270,17 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send) {
         }
     }
     if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
-    if (!credited()) packets = std::min(packets, guarded_packets_max(to));
+    if (!credited()) packets = std::min(packets, mailbox_slots(to));
     const bool contact = admission == Admission::kContact;
 
     flowctl::Actions actions;
     const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact, .actions = actions};
-    const Status status = device_.send(to, packets, admission, fill);
+    Status status = device_.send(to, packets, admission, fill);
+    const uint32_t part = status == Status::kAgain && parts == Parts::kAllowed ? part_packets(to, packets) : packets;
+    if (part < packets) [[unlikely]] {
+        packets = part;
+        status = device_.send(to, packets, admission, fill);
+    }
     if (status != Status::kOk) {
         if (contact && status == Status::kAgain) stall();
         return status;

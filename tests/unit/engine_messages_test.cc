@@ -253,6 +253,30 @@ TEST(EngineCredits, one_way_traffic_returns_every_credit_in_time) {
     EXPECT_EQ(job[0].counters().velo_overflows + job[1].counters().velo_overflows, 0u);
 }
 
+TEST(EngineHardware, a_message_goes_whole_while_there_is_room_and_in_parts_otherwise) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.flow_control = "hardware";
+    params.slots = 100;
+    Job job(2, params);
+    const auto data = pattern(2000, 1);  // 36 packets
+    const auto send_now = [&] {
+        return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
+    };
+    EXPECT_EQ(send_now(), VELO_OK);
+    EXPECT_EQ(send_now(), VELO_OK);
+    // Nobody would be left to send the rest.
+    EXPECT_EQ(send_now(), VELO_AGAIN);
+    EXPECT_EQ(job[0].counters().velo_tx_packets, 72u);
+    velo_send_t queued = {};
+    queued.data[0] = data.data();
+    queued.bytes[0] = static_cast<uint32_t>(data.size());
+    EXPECT_FALSE(velo_send(job[0].engine, job[0].peers[1], &queued, 1));
+    EXPECT_EQ(job[0].counters().velo_tx_packets, 72u + 25);
+    job.drive([&] { return job[1].inbox.size() == 3; });
+    for (const auto& message : job[1].inbox) EXPECT_EQ(message.data, data);
+}
+
 TEST(EngineContact, slots_follow_the_conversation) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
