@@ -182,6 +182,10 @@ class DynamicCredits : public SenderTable<DynamicPeer> {
         return Status::kOk;
     }
 
+    [[nodiscard]] bool return_due(PeerIndex from, uint32_t packets) const noexcept {
+        return at(from).retrieved_packets + packets >= threshold(from);
+    }
+
     /// Compulsory response (FC 6.5.4). Its packet has been reported like any other.
     [[nodiscard]] Status credits_given_up(PeerIndex from, uint32_t credits, Actions& actions) {
         DynamicPeer& peer = at(from);

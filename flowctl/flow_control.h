@@ -114,6 +114,11 @@ class BasicFlowControl {
                   [&](auto& credits) { return credits.packets_retrieved(from, packets, end, actions); });
     }
 
+    /// Whether a return is due once `packets` more of the peer's are reported.
+    [[nodiscard]] bool return_due(PeerIndex from, uint32_t packets) const noexcept {
+        return on(false, [&](const auto& credits) { return credits.return_due(from, packets); });
+    }
+
     /// Credits to ride in the last packet of a message to the peer: `max` at most, 0 if there are none to
     /// return or piggybacking is off. They are the packet's from here on.
     [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions& actions) {

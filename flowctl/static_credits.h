@@ -92,6 +92,10 @@ class StaticCredits : public SenderTable<StaticPeer> {
         return Status::kOk;
     }
 
+    [[nodiscard]] bool return_due(PeerIndex from, uint32_t packets) const noexcept {
+        return at(from).retrieved_packets + packets >= at(from).threshold;
+    }
+
     [[nodiscard]] uint32_t take_piggyback(PeerIndex to, uint32_t max, Actions&) noexcept {
         if (!piggyback_) return 0;
         StaticPeer& peer = at(to);

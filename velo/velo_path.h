@@ -405,7 +405,8 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
     uint32_t taken = 0;
     DeviceAddr from = kNoAddr;
     alignas(16) std::array<std::byte, kPayloadBytes> single;
-    // Flow control is told of packets from the middle of a message together with its end, if that comes next.
+    // Flow control is told of packets from the middle of a message together with its end, if that comes next and they
+    // make no return due by themselves.
     uint32_t middles = 0;
     DeviceAddr middles_from = kNoAddr;
     const auto tell_of_middles = [&] {
@@ -438,6 +439,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
                 if (!status.contact) {
                     middles = some;
                     middles_from = from;
+                    if (flow_.return_due(from, some)) tell_of_middles();
                 }
                 ++taken;
                 continue;

@@ -253,6 +253,25 @@ TEST(EngineCredits, one_way_traffic_returns_every_credit_in_time) {
     EXPECT_EQ(job[0].counters().velo_overflows + job[1].counters().velo_overflows, 0u);
 }
 
+TEST(EngineCredits, a_return_that_a_messages_middle_makes_due_does_not_wait_for_its_end) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.flow_control = "static";
+    params.device_message_bytes_max = 4096;
+    params.slots = 100;  // a share of 98, returned by the third
+    for (const uint32_t packets : {20u, 60u}) {
+        Job job(2, params);
+        const auto data = pattern(packets * 56, 1);
+        ASSERT_EQ(
+            velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0),
+            VELO_OK);
+        ASSERT_EQ(job[0].counters().velo_tx_packets, packets);
+        velo_progress(job[1].engine);
+        ASSERT_EQ(job[1].inbox.size(), 1u);
+        EXPECT_EQ(job[1].counters().credits_tx_explicit, packets == 20 ? 0 : packets - 1);
+    }
+}
+
 TEST(EngineHardware, a_message_goes_whole_while_there_is_room_and_in_parts_otherwise) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
