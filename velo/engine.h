@@ -172,8 +172,9 @@ class Engine {
         bool claims = true;  ///< there may be more to claim
     };
 
-    /// Chunks and atomics that may wait for answers at a time.
+    /// Polls in a row that take packets before the rest of the device gets its turn.
     static constexpr uint32_t kBusyPollsMax = 8;
+    /// Chunks and atomics that may wait for answers at a time.
     static constexpr uint32_t kSlots = 4096;
     /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
     /// unless they write garbage. A pull holds a slot of the asker's until it is answered. So does whatever

@@ -3,49 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <initializer_list>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/exhaustive/flowctl_worlds.h"
+#include "tests/exhaustive/flowctl_dynamic_worlds.h"
 
 namespace velo::exhaustive {
 namespace {
 
 using flowctl::Plan;
 using flowctl::Stealing;
-
-struct Case {
-    uint32_t data_slots;  ///< for each peer
-    uint32_t credit_slots;
-    bool piggyback;
-    bool batched_reports;
-    bool delayed_returns;
-};
-
-std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-    return "slots" + std::to_string(info.param.data_slots) + "_credit_slots" +
-           std::to_string(info.param.credit_slots) + (info.param.piggyback ? "_piggyback" : "") +
-           (info.param.batched_reports ? "_batched" : "") + (info.param.delayed_returns ? "_delayed" : "");
-}
-
-std::vector<Case> cases(uint32_t slots_min, uint32_t slots_max, bool with_batches = true) {
-    std::vector<Case> all;
-    for (uint32_t slots = slots_min; slots <= slots_max; ++slots) {
-        for (uint32_t credit_slots = 1; credit_slots <= std::min(slots, 2u); ++credit_slots) {
-            for (const bool piggyback : {false, true}) {
-                for (const bool batched : {false, true}) {
-                    if (batched && !with_batches) continue;
-                    all.push_back({slots, credit_slots, piggyback, batched, false});
-                    // Both together have more states than time allows.
-                    if (!batched) all.push_back({slots, credit_slots, piggyback, batched, true});
-                }
-            }
-        }
-    }
-    return all;
-}
 
 /// One peer has the mailbox to itself: thresholds, piggybacking and what is short, without stealing.
 class DynamicPair : public ::testing::TestWithParam<Case> {
@@ -73,30 +40,6 @@ TEST_P(DynamicPair, finite_work_both_ways_ends) {
 
 INSTANTIATE_TEST_SUITE_P(Small, DynamicPair, ::testing::ValuesIn(cases(1, 3)), case_name);
 INSTANTIATE_TEST_SUITE_P(Full, DynamicPair, ::testing::ValuesIn(cases(4, 4, false)), case_name);
-
-using Flows = std::initializer_list<std::pair<uint32_t, uint32_t>>;
-
-struct Trio {
-    Shares shares;
-    Stealing stealing = Stealing::kPaper;
-    bool delayed_returns = false;
-    uint8_t message_packets = 1;
-    bool batched_reports = false;
-};
-
-Verdict explore_trio(const Trio& trio, Flows flows, uint16_t messages) {
-    TrioWorld::Options options{.plan = dynamic_plan(trio.shares)};
-    options.plan.stealing = trio.stealing;
-    options.delayed_returns = trio.delayed_returns;
-    options.batched_reports = trio.batched_reports;
-    options.message_packets = trio.message_packets;
-    options.direct = true;
-    for (const auto& [from, to] : flows) options.messages[from][to] = messages;
-    return explore(TrioWorld(options));
-}
-
-const Flows kInto2 = {{0, 2}, {1, 2}};
-const Flows kThrough2 = {{0, 2}, {1, 2}, {2, 0}};
 
 // The senders steal from each other, so requests and responses are under way.
 TEST(DynamicTrio, two_senders_that_steal_from_each_other_always_go_on) {
@@ -137,35 +80,6 @@ TEST(DynamicTrioFull, silent_senders_only_are_stolen_from) {
     const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
     expect_holds(explore_trio({shares, Stealing::kSilent}, kInto2, 6), 500);
 }
-
-/// Messages that are longer than what shares let go, so that senders wait for their turns.
-class DynamicTurns : public ::testing::TestWithParam<Case> {
-  protected:
-    [[nodiscard]] static Verdict explore_turns(Flows flows, uint16_t messages, uint8_t packets) {
-        const Case& given = GetParam();
-        const Shares shares{.peers = 2,
-                            .quota = given.data_slots,
-                            .credit_slots = given.credit_slots,
-                            .piggyback = given.piggyback};
-        return explore_trio({shares, Stealing::kTurns, given.delayed_returns, packets, given.batched_reports},
-                            flows, messages);
-    }
-};
-
-TEST_P(DynamicTurns, one_sender_of_two_ends) {
-    for (const uint8_t packets : {2, 3, 5}) expect_holds(explore_turns({{0, 2}}, 8, packets), 20);
-}
-
-TEST_P(DynamicTurns, both_directions_end) {
-    expect_holds(explore_turns({{0, 2}, {2, 0}}, 3, 3), 100);
-}
-
-TEST_P(DynamicTurns, two_senders_end_in_whatever_order_they_come) {
-    // Late reports of three messages have more states than time allows.
-    expect_holds(explore_turns(kInto2, GetParam().batched_reports ? 2 : 3, 3), 100);
-}
-
-INSTANTIATE_TEST_SUITE_P(Small, DynamicTurns, ::testing::ValuesIn(cases(1, 3)), case_name);
 
 class GrowingPair : public ::testing::TestWithParam<Case> {};
 

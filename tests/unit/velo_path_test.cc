@@ -1,0 +1,130 @@
+// The path over a device that makes packets wait when the test says so.
+#include "velo/velo_path.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <variant>
+#include <vector>
+
+namespace velo {
+namespace {
+
+/// Keeps what is sent, shows what the test puts in, and refuses to send while it is told to.
+class ScriptedDevice {
+  public:
+    struct PeerView {
+        uint32_t mailbox_slots = 64;
+    };
+    struct Sent {
+        PacketStatus status;
+        std::array<std::byte, kPayloadBytes> payload;
+    };
+
+    template <class Fill>
+    Status send(DeviceAddr, uint32_t packets, Admission, Fill&& fill) {
+        for (uint32_t i = 0; i < packets; ++i) {
+            Sent packet;
+            packet.status = fill(i, packet.payload.data());
+            if (refuses_control && packet.status.message_class == MessageClass::kCredit) return Status::kAgain;
+            sent.push_back(packet);
+        }
+        return Status::kOk;
+    }
+    const Packet* peek(DeviceAddr& from) {
+        from = 0;
+        return shown.empty() ? nullptr : &shown.front();
+    }
+    void advance() { shown.pop_front(); }
+    uint32_t take_alike(std::byte*, uint32_t) { return 0; }
+    [[nodiscard]] PeerView peer(DeviceAddr) const { return {}; }
+    [[nodiscard]] bool alive(DeviceAddr) const { return true; }
+
+    /// A packet of peer 0, which ends its message.
+    void show(MessageClass message_class, uint8_t tag = 0) {
+        PacketStatus status = {
+            .message_class = message_class, .end_of_message = true, .tag = tag, .length = 4};
+        shown.push_back({.payload = {}, .status = status.pack()});
+    }
+
+    bool refuses_control = false;
+    std::vector<Sent> sent;
+    std::deque<Packet> shown;
+};
+
+struct Sink {
+    [[nodiscard]] bool accepts(MessageClass, uint8_t) const { return true; }
+    void deliver(DeviceAddr, MessageClass, uint8_t, const std::byte*, uint32_t) {}
+};
+
+/// One peer, with which 20 data slots are shared out at once, under the paper's stealing.
+struct VeloPathWaits : testing::Test {
+    ScriptedDevice device;
+    VeloPath<ScriptedDevice> path{device, dynamic_plan(), 4096};
+    std::array<std::byte, 40> data{};
+
+    static flowctl::Plan dynamic_plan() {
+        return std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kDynamic,
+                                                      .peers = 1,
+                                                      .mailbox_slots = 22,
+                                                      .stealing = flowctl::Stealing::kPaper}));
+    }
+    Status send() {
+        velo_send_t send = {};
+        send.data[0] = data.data();
+        send.bytes[0] = send.total = static_cast<uint32_t>(data.size());
+        return path.send(0, send);
+    }
+    void receive(uint32_t packets) {
+        for (uint32_t i = 0; i < packets; ++i) device.show(MessageClass::kHost);
+        EXPECT_EQ(path.poll(packets, Sink{}), packets);
+    }
+};
+
+TEST_F(VeloPathWaits, no_data_overtake_a_response) {
+    device.refuses_control = true;
+    device.show(MessageClass::kCredit, static_cast<uint8_t>(CreditTag::kReturnRequest));
+    EXPECT_EQ(path.poll(1, Sink{}), 1u);
+    EXPECT_TRUE(path.owes());
+    EXPECT_EQ(send(), Status::kAgain);
+    EXPECT_TRUE(device.sent.empty());
+
+    device.refuses_control = false;
+    EXPECT_EQ(send(), Status::kOk);
+    // The request's own slot goes back as well.
+    ASSERT_EQ(device.sent.size(), 3u);
+    EXPECT_EQ(device.sent[1].status.message_class, MessageClass::kCredit);
+    EXPECT_EQ(device.sent[1].status.tag, static_cast<uint8_t>(CreditTag::kReturnResponse));
+    EXPECT_EQ(device.sent[2].status.message_class, MessageClass::kHost);
+    // It is not sent a second time.
+    path.flush_owed();
+    EXPECT_FALSE(path.owes());
+    EXPECT_EQ(device.sent.size(), 3u);
+    EXPECT_EQ(path.counters().responses_sent, 1u);
+}
+
+TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
+    device.refuses_control = true;
+    receive(8);
+    EXPECT_TRUE(path.owes());
+    const uint32_t owed = path.owed(0);
+    EXPECT_NE(owed, 0u);
+    EXPECT_EQ(send(), Status::kOk) << "data wait for no return";
+    ASSERT_EQ(device.sent.size(), 1u);
+    EXPECT_FALSE(device.sent[0].status.piggyback);
+
+    device.refuses_control = false;
+    path.flush_owed();
+    ASSERT_EQ(device.sent.size(), 2u);
+    EXPECT_EQ(device.sent[1].status.tag, static_cast<uint8_t>(CreditTag::kCredits));
+    uint16_t credits = 0;
+    std::memcpy(&credits, device.sent[1].payload.data(), sizeof credits);
+    EXPECT_EQ(credits, owed);
+    EXPECT_EQ(send(), Status::kOk);
+    EXPECT_TRUE(device.sent[2].status.piggyback) << "what was retrieved beyond it";
+}
+
+}  // namespace
+}  // namespace velo
