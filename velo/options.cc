@@ -104,20 +104,24 @@ auto parsed(const char* parameter, const char* text, const Names& names) {
     throw SetupError("btl_velo_" + std::string(parameter) + "=" + text + " is not one of " + listed(names));
 }
 
-flowctl::Plan make_plan(const velo_params_t& params, uint32_t senders) {
+/// What the user says of flow control, for a number of senders that is not known yet.
+flowctl::Config flow_control_config(const velo_params_t& params) {
+    return {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
+            .slots_per_peer = static_cast<uint32_t>(params.slots),
+            .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
+            .credit_slots = static_cast<uint32_t>(params.credit_slots),
+            .rounding = parsed("rounding", params.rounding, flowctl::kRoundingNames),
+            .piggyback = params.piggyback != 0,
+            .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
+            .stealing = parsed("stealing", params.stealing, flowctl::kStealingNames),
+            .growth = parsed("growth", params.growth, flowctl::kGrowthNames),
+            .growing_start = static_cast<uint32_t>(params.growing_start),
+            .growing_step = static_cast<uint32_t>(params.growing_step)};
+}
+
+flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders) {
     check_mailbox_size(params, senders);
-    flowctl::Config config = {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
-                              .peers = senders,
-                              .slots_per_peer = static_cast<uint32_t>(params.slots),
-                              .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
-                              .credit_slots = static_cast<uint32_t>(params.credit_slots),
-                              .rounding = parsed("rounding", params.rounding, flowctl::kRoundingNames),
-                              .piggyback = params.piggyback != 0,
-                              .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
-                              .stealing = parsed("stealing", params.stealing, flowctl::kStealingNames),
-                              .growth = parsed("growth", params.growth, flowctl::kGrowthNames),
-                              .growing_start = static_cast<uint32_t>(params.growing_start),
-                              .growing_step = static_cast<uint32_t>(params.growing_step)};
+    config.peers = senders;
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
     constexpr uint32_t kUncreditedSlots = 4096;
     if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {
@@ -199,6 +203,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
     }
     options.single_copy = single_copy == "cma";
+    // A word that is not known is one whether a device is used or not.
+    const flowctl::Config flow_control = flow_control_config(params);
     options.on_node = {.name = identity.name,
                        .geometry = ring_geometry(params, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),
@@ -242,7 +248,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     // smallest node have most peers elsewhere.
     const uint32_t remainder = identity.job_size % ranks_per_node;
     const uint32_t smallest_node = remainder == 0 ? ranks_per_node : remainder;
-    options.plan = make_plan(params, identity.job_size - smallest_node);
+    options.plan = make_plan(flow_control, params, identity.job_size - smallest_node);
     options.device.mailbox_slots = options.plan.mailbox_slots;
     options.device.contact_slots = options.plan.contact_slots;
     return options;

@@ -162,17 +162,26 @@ TEST(Options, every_whole_number_is_held_to_its_range) {
 }
 
 TEST(Options, unknown_words_are_refused_with_the_known_ones) {
-    velo_params_t params = defaults();
-    params.ranks_per_node = 1;
-    params.flow_control = "statik";
-    expect_names(error_of(params), {"btl_velo_flow_control", "statik", "none", "static"});
-    params = defaults();
-    params.ranks_per_node = 1;
-    params.rounding = "sideways";
-    expect_names(error_of(params), {"btl_velo_rounding", "sideways", "subset"});
-    params = defaults();
-    params.single_copy = "xpmem";
-    expect_names(error_of(params), {"btl_velo_single_copy", "xpmem", "cma", "none"});
+    // A device is used, or none.
+    for (const int ranks_per_node : {1, 0}) {
+        velo_params_t good = defaults();
+        good.ranks_per_node = ranks_per_node;
+        velo_params_t params = good;
+        params.flow_control = "statik";
+        expect_names(error_of(params), {"btl_velo_flow_control", "statik", "none", "static"});
+        params = good;
+        params.rounding = "sideways";
+        expect_names(error_of(params), {"btl_velo_rounding", "sideways", "subset"});
+        params = good;
+        params.stealing = "turn";
+        expect_names(error_of(params), {"btl_velo_stealing", "turn", "turns", "paper"});
+        params = good;
+        params.growth = "cubic";
+        expect_names(error_of(params), {"btl_velo_growth", "cubic", "linear", "exponential"});
+        params = good;
+        params.single_copy = "xpmem";
+        expect_names(error_of(params), {"btl_velo_single_copy", "xpmem", "cma", "none"});
+    }
 }
 
 TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_would_do) {
