@@ -323,14 +323,17 @@ PacketStatus VeloPath<D>::PartFill::operator()(uint32_t index, std::byte* payloa
     return status;
 }
 
-/// Those that have no part of the header and are not the message's last.
+/// Those that lie in the last part that has bytes, whole, and are not the message's last. A queued message may have
+/// all its bytes in the first part.
 template <class D>
 AlikePackets VeloPath<D>::PartFill::alike() const {
-    const uint32_t header = send.bytes[0] - std::min(send.bytes[0], send.done);
-    const uint32_t first = (header + kPayload - 1) / kPayload;
+    const uint32_t part = send.bytes[1] != 0 ? 1 : 0;
+    const uint32_t start = part == 0 ? 0 : send.bytes[0];
+    const uint32_t before = start - std::min(start, send.done);
+    const uint32_t first = (before + kPayload - 1) / kPayload;
     const uint32_t offset = send.done + first * kPayload;
     if (offset >= send.total) return {};
-    return {.data = static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]),
+    return {.data = static_cast<const std::byte*>(send.data[part]) + (offset - start),
             .status = status(),
             .first = first,
             .count = packets_for(send.total - offset) - 1};

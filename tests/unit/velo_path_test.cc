@@ -21,13 +21,22 @@ class ScriptedDevice {
     struct Sent {
         PacketStatus status;
         std::array<std::byte, kPayloadBytes> payload;
+        bool alike = false;  ///< not asked for one by one
     };
 
     template <class Fill>
     Status send(DeviceAddr, uint32_t packets, Admission, Fill&& fill) {
+        AlikePackets alike;
+        if constexpr (requires { fill.alike(); }) alike = fill.alike();
         for (uint32_t i = 0; i < packets; ++i) {
             Sent packet;
-            packet.status = fill(i, packet.payload.data());
+            if (const uint32_t index = i - alike.first; index < alike.count) {
+                packet.alike = true;
+                packet.status = alike.status;
+                std::memcpy(packet.payload.data(), alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+            } else {
+                packet.status = fill(i, packet.payload.data());
+            }
             if (refuses_control && packet.status.message_class == MessageClass::kCredit) return Status::kAgain;
             sent.push_back(packet);
         }
@@ -39,7 +48,7 @@ class ScriptedDevice {
     }
     void advance() { shown.pop_front(); }
     uint32_t take_alike(std::byte*, uint32_t) { return 0; }
-    [[nodiscard]] PeerView peer(DeviceAddr) const { return {}; }
+    [[nodiscard]] PeerView peer(DeviceAddr) const { return view; }
     [[nodiscard]] bool alive(DeviceAddr) const { return true; }
 
     /// A packet of peer 0, which ends its message.
@@ -49,6 +58,7 @@ class ScriptedDevice {
         shown.push_back({.payload = {}, .status = status.pack()});
     }
 
+    PeerView view;
     bool refuses_control = false;
     std::vector<Sent> sent;
     std::deque<Packet> shown;
@@ -124,6 +134,49 @@ TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
     EXPECT_EQ(credits, owed);
     EXPECT_EQ(send(), Status::kOk);
     EXPECT_TRUE(device.sent[2].status.piggyback) << "what was retrieved beyond it";
+}
+
+/// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of 3 packets:
+/// the packets are those of the bytes in a row, and the device is not asked for each one where the last part that has
+/// bytes holds all of it. A message that the host queued has one part, the first.
+TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
+    constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
+    std::vector<std::byte> data(6 * kPayload);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+    for (const uint32_t total : {1u, 55u, 56u, 57u, 112u, 113u, 200u, 6 * kPayload - 1, 6 * kPayload}) {
+        for (const uint32_t head : {0u, 1u, 14u, 55u, 56u, 57u, 111u, 112u, total}) {
+            for (const uint32_t slots : {3u, 64u}) {
+                if (head > total) continue;
+                SCOPED_TRACE(testing::Message() << total << " bytes, " << head << " first, " << slots << " slots");
+                ScriptedDevice device;
+                device.view.mailbox_slots = slots;
+                VeloPath<ScriptedDevice> path(
+                    device,
+                    std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kNone, .peers = 1, .mailbox_slots = 64})),
+                    4096);
+                velo_send_t send = {};
+                send.data[0] = data.data();
+                send.data[1] = data.data() + head;
+                send.bytes[0] = head;
+                send.bytes[1] = total - head;
+                send.total = total;
+                ASSERT_EQ(path.send(0, send), Status::kOk);
+
+                ASSERT_EQ(device.sent.size(), packets_for(total));
+                const uint32_t last_part = head == total ? 0 : head;
+                for (uint32_t i = 0; i < device.sent.size(); ++i) {
+                    const ScriptedDevice::Sent& packet = device.sent[i];
+                    const uint32_t offset = i * kPayload;
+                    const uint32_t length = std::min(kPayload, total - offset);
+                    const bool last = offset + length == total;
+                    EXPECT_EQ(packet.status.length, length);
+                    EXPECT_EQ(packet.status.end_of_message, last);
+                    EXPECT_EQ(std::memcmp(packet.payload.data(), data.data() + offset, length), 0) << "packet " << i;
+                    EXPECT_EQ(packet.alike, offset >= last_part && !last) << "packet " << i;
+                }
+            }
+        }
+    }
 }
 
 }  // namespace
