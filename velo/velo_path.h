@@ -159,8 +159,13 @@ class VeloPath {
         bool contact;
         flowctl::Actions& actions;
 
-        /// Out of line, so that it does not slow the loop over those that are alike.
-        [[gnu::noinline]] PacketStatus operator()(uint32_t index, std::byte* payload) const;
+        PacketStatus operator()(uint32_t index, std::byte* payload) const {
+            return PacketStatus::unpack(word(index, payload));
+        }
+        /// Out of line, so that it does not slow the loop over those that are alike; and as a word, because a status
+        /// that is returned is put together on the stack, and read from there only after every store before it is done:
+        /// those into the mailbox, whose lines the receiver has.
+        [[gnu::noinline]] uint64_t word(uint32_t index, std::byte* payload) const;
         [[nodiscard]] AlikePackets alike() const;
         [[nodiscard]] PacketStatus status() const {
             return {.message_class = static_cast<MessageClass>(send.message_class),
@@ -301,14 +306,14 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
 }
 
 template <class D>
-PacketStatus VeloPath<D>::PartFill::operator()(uint32_t index, std::byte* payload) const {
+uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
     const uint32_t offset = send.done + index * kPayload;
     const uint32_t length = std::min(send.total - offset, kPayload);
     gather(send, offset, payload, length);
     PacketStatus status = this->status();
     status.length = static_cast<uint8_t>(length);
     status.end_of_message = offset + length == send.total;
-    if (!status.end_of_message) return status;
+    if (!status.end_of_message) return status.pack();
     status.waited = send.stalled;
     if (length <= kPiggybackOffset && path.owed(to) == 0) {
         // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they
@@ -320,7 +325,7 @@ PacketStatus VeloPath<D>::PartFill::operator()(uint32_t index, std::byte* payloa
             path.counters_.credits_returned_piggyback += credits;
         }
     }
-    return status;
+    return status.pack();
 }
 
 /// Those that lie in the last part that has bytes, whole, and are not the message's last. A queued message may have
