@@ -305,26 +305,29 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     return Status::kOk;
 }
 
+/// Credits are taken ahead of a longer message's last payload: the mailbox's lines, which the receiver has, come over
+/// one another's latency only while nothing else is stored between them (measured: 30 ns less at 256 bytes). Where the
+/// packet is the first one as well, its line comes while credits are taken.
 template <class D>
 uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
     const uint32_t offset = send.done + index * kPayload;
     const uint32_t length = std::min(send.total - offset, kPayload);
-    gather(send, offset, payload, length);
     PacketStatus status = this->status();
     status.length = static_cast<uint8_t>(length);
     status.end_of_message = offset + length == send.total;
-    if (!status.end_of_message) return status.pack();
-    status.waited = send.stalled;
-    if (length <= kPiggybackOffset && path.owed(to) == 0) {
-        // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they
-        // do not overtake a return that waits.
-        const auto credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX, actions));
-        if (credits != 0) {
-            std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
-            status.piggyback = true;
-            path.counters_.credits_returned_piggyback += credits;
-        }
+    if (index == 0) gather(send, offset, payload, length);
+    uint16_t credits = 0;
+    if (status.end_of_message) {
+        status.waited = send.stalled;
+        // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they do not
+        // overtake a return that waits.
+        if (length <= kPiggybackOffset && path.owed(to) == 0)
+            credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX, actions));
+        status.piggyback = credits != 0;
+        path.counters_.credits_returned_piggyback += credits;
     }
+    if (index != 0) gather(send, offset, payload, length);
+    if (status.piggyback) std::memcpy(payload + kPiggybackOffset, &credits, sizeof credits);
     return status.pack();
 }
 
