@@ -136,9 +136,9 @@ TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
     EXPECT_TRUE(device.sent[2].status.piggyback) << "what was retrieved beyond it";
 }
 
-/// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of 3 packets:
-/// the packets are those of the bytes in a row, and the device is not asked for each one where the last part that has
-/// bytes holds all of it. A message that the host queued has one part, the first.
+/// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of three
+/// packets: the packets are those of the bytes in a row, and the device is not asked for each one where the last part
+/// that has bytes holds all of it. A message that the host queued has one part, the first.
 TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
     constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     std::vector<std::byte> data(6 * kPayload);
@@ -152,7 +152,8 @@ TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
                 device.view.mailbox_slots = slots;
                 VeloPath<ScriptedDevice> path(
                     device,
-                    std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kNone, .peers = 1, .mailbox_slots = 64})),
+                    std::get<flowctl::Plan>(
+                        flowctl::plan({.mode = flowctl::Mode::kNone, .peers = 1, .mailbox_slots = 64})),
                     4096);
                 velo_send_t send = {};
                 send.data[0] = data.data();
