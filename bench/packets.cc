@@ -1,0 +1,304 @@
+/// What a message between two processes costs over the device, below MPI: by mode of flow control, size of the mailbox
+/// and length.
+///
+///   bench/packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5]
+///
+/// Two engines in two processes, pinned to two CPUs, each on a node of its own. --slots: of the whole mailbox; 0: what
+/// the mode has by itself. one way: half of a ping-pong, ns. streaming: windows of 64 messages, which the other side
+/// answers with an empty one, MB/s; what finds no credits is queued in one piece, as Open MPI does it. Lengths are
+/// without the header, of as many bytes as ob1's. Medians over rounds, in which all rows take turns. A round counts
+/// where a cache line took less than 110 ns from CPU to CPU before and after it ("near"), or neither time ("far").
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "measuring.h"
+#include "velo/velo.h"
+
+namespace {
+
+constexpr uint32_t kHeaderBytes = 14;
+constexpr uint32_t kBytesMax = 4096;
+constexpr uint32_t kWindow = 64;
+constexpr int kBatches = 15;
+constexpr uint32_t kRoundTrips = 1000;  ///< of a batch
+constexpr uint32_t kWindows = 100;      ///< of a batch
+constexpr double kNearNs = 110;
+constexpr unsigned kSecondsMax = 60;  ///< of one row in one round
+constexpr uint8_t kTag = 1;
+
+[[noreturn]] void fail(const std::string& why) {
+    std::fprintf(stderr, "packets: %s\n", why.c_str());
+    std::exit(2);
+}
+
+struct Options {
+    std::vector<std::string> modes = {"none", "static", "dynamic"};
+    std::vector<uint32_t> slots = {0};
+    std::vector<uint32_t> sizes = {8, 256, 1024, 2048};
+    uint32_t rounds = 5;
+};
+
+uint32_t number(const std::string& text, uint32_t smallest, uint32_t largest) {
+    char* end = nullptr;
+    const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
+    if (text.empty() || *end != '\0' || value < smallest || value > largest) {
+        fail("'" + text + "' is not a number from " + std::to_string(smallest) + " to " + std::to_string(largest));
+    }
+    return static_cast<uint32_t>(value);
+}
+
+std::vector<uint32_t> numbers(const std::string& text, uint32_t smallest, uint32_t largest) {
+    std::vector<uint32_t> list;
+    for (const std::string& part : measuring::split(text, ',')) list.push_back(number(part, smallest, largest));
+    return list;
+}
+
+Options parse(int argc, char** argv) {
+    Options options;
+    for (int i = 1; i < argc; i += 2) {
+        const std::string_view name = argv[i];
+        if (i + 1 == argc) fail("usage: packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N]");
+        const std::string value = argv[i + 1];
+        if (name == "--modes") {
+            options.modes = measuring::split(value, ',');
+        } else if (name == "--slots") {
+            options.slots = numbers(value, 0, 1u << 20);
+        } else if (name == "--sizes") {
+            options.sizes = numbers(value, 0, kBytesMax);
+        } else if (name == "--rounds") {
+            options.rounds = number(value, 1, 1000);
+        } else {
+            fail("unknown option " + std::string(name));
+        }
+    }
+    return options;
+}
+
+/// Between the two processes.
+struct Meeting {
+    struct Address {
+        std::array<char, VELO_ADDRESS_BYTES_MAX> data;
+        size_t bytes;
+    };
+    uint32_t job = 0;
+    std::array<Address, 2> addresses = {};
+    std::array<std::atomic<uint32_t>, 2> step = {};
+};
+
+/// One of the two processes.
+class Side {
+  public:
+    Side(Meeting& meeting, uint32_t rank, const std::string& mode, uint32_t slots) : meeting_(meeting), rank_(rank) {
+        velo_params_t params;
+        velo_params_default(&params);
+        params.ranks_per_node = 1;
+        params.flow_control = mode.c_str();
+        params.mailbox_slots = static_cast<int>(slots);
+        params.on_node_message_bytes_max = params.device_message_bytes_max = kBytesMax + kHeaderBytes;
+        const velo_identity_t identity = {.name = (uint64_t{meeting.job} << 32) + rank,
+                                          .job = meeting.job,
+                                          .rank = rank,
+                                          .job_size = 2,
+                                          .local_rank = rank,
+                                          .local_size = 2};
+        velo_host_t host = {};
+        host.context = this;
+        host.accepts = [](void*, uint8_t) { return true; };
+        host.receive = [](void* self, velo_path_t, void*, uint8_t, void* data, size_t bytes) {
+            static_cast<Side*>(self)->receive(data, bytes);
+        };
+        host.sent = [](void* self, velo_send_t*, int) { --static_cast<Side*>(self)->queued_; };
+        host.rma_done = [](void*, velo_rma_t*, int) {};
+        host.log = [](void*, int, const char* line) { std::fprintf(stderr, "%s\n", line); };
+        char error[512] = "";
+        engine_ = velo_open(&params, &identity, &host, error, sizeof error);
+        if (engine_ == nullptr) fail(error);
+        Meeting::Address& own = meeting.addresses[rank];
+        own.bytes = velo_address(engine_, own.data.data(), own.data.size());
+        meet();
+        const Meeting::Address& other = meeting.addresses[1 - rank];
+        const int status =
+            velo_connect(engine_, other.data.data(), other.bytes, true, nullptr, &peer_, error, sizeof error);
+        if (status != VELO_OK) fail(error);
+        if (velo_peer_path(peer_) != VELO_PATH_DEVICE) fail("the other process is not reached through the device");
+        meet();
+    }
+    Side(const Side&) = delete;
+    Side& operator=(const Side&) = delete;
+    ~Side() { velo_close(engine_); }
+
+    /// Nobody goes on before the other one is here.
+    void meet() {
+        const uint32_t step = ++meeting_.step[rank_];
+        while (meeting_.step[1 - rank_].load() < step) velo_progress(engine_);
+    }
+
+    double one_way_ns(uint32_t bytes) {
+        std::vector<double> batches;
+        for (int batch = 0; batch < kBatches; ++batch) {
+            meet();
+            const double start = measuring::seconds();
+            for (uint32_t i = 0; i < kRoundTrips; ++i) {
+                if (rank_ == 0) send_now(bytes);
+                await(1);
+                if (rank_ == 1) send_now(bytes);
+            }
+            batches.push_back((measuring::seconds() - start) * 1e9 / (2 * kRoundTrips));
+        }
+        return measuring::median(batches);
+    }
+
+    double stream_mbps(uint32_t bytes) {
+        std::vector<double> batches;
+        for (int batch = 0; batch < kBatches; ++batch) {
+            meet();
+            const double start = measuring::seconds();
+            for (uint32_t i = 0; i < kWindows; ++i) {
+                if (rank_ == 0) {
+                    for (uint32_t k = 0; k < kWindow; ++k) send_or_queue(bytes, k);
+                    while (queued_ != 0) velo_progress(engine_);
+                    await(1);
+                } else {
+                    await(kWindow);
+                    send_now(0);
+                }
+            }
+            batches.push_back(1e-6 * bytes * kWindows * kWindow / (measuring::seconds() - start));
+        }
+        return measuring::median(batches);
+    }
+
+  private:
+    void receive(const void* data, size_t bytes) {
+        std::memcpy(user_[received_ % kWindow].data(), data, bytes);
+        ++received_;
+    }
+    void await(uint32_t messages) {
+        awaited_ += messages;
+        while (received_ < awaited_) velo_progress(engine_);
+    }
+    void send_now(uint32_t bytes) {
+        while (velo_send_now(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) != VELO_OK)
+            velo_progress(engine_);
+    }
+    void send_or_queue(uint32_t bytes, uint32_t place) {
+        if (velo_send_now(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) == VELO_OK) return;
+        std::memcpy(fragments_[place].data(), header_.data(), kHeaderBytes);
+        std::memcpy(fragments_[place].data() + kHeaderBytes, data_.data(), bytes);
+        velo_send_t& send = sends_[place];
+        send = {};
+        send.data[0] = fragments_[place].data();
+        send.bytes[0] = kHeaderBytes + bytes;
+        if (!velo_send(engine_, peer_, &send, kTag)) ++queued_;
+    }
+
+    using Message = std::array<std::byte, kHeaderBytes + kBytesMax>;
+    Meeting& meeting_;
+    uint32_t rank_;
+    velo_engine_t* engine_ = nullptr;
+    velo_peer_t* peer_ = nullptr;
+    uint64_t received_ = 0;
+    uint64_t awaited_ = 0;
+    uint32_t queued_ = 0;
+    std::array<std::byte, kHeaderBytes> header_ = {};
+    Message data_ = {};
+    std::vector<Message> user_ = std::vector<Message>(kWindow);
+    std::vector<Message> fragments_ = std::vector<Message>(kWindow);
+    std::vector<velo_send_t> sends_ = std::vector<velo_send_t>(kWindow);
+};
+
+struct Figures {
+    double one_way_ns;
+    double stream_mbps;
+};
+
+/// Of each length.
+std::vector<Figures> measure(const Options& options, const std::string& mode, uint32_t slots,
+                             const measuring::Cpus& cpus) {
+    void* const memory =
+        mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fail("no memory");
+    auto& meeting = *new (memory) Meeting{.job = static_cast<uint32_t>(getpid())};
+    std::vector<Figures> figures;
+    const auto run = [&](uint32_t rank) {
+        alarm(kSecondsMax);
+        Side side(meeting, rank, mode, slots);
+        for (const uint32_t bytes : options.sizes) {
+            Figures of_length = {.one_way_ns = side.one_way_ns(bytes), .stream_mbps = side.stream_mbps(bytes)};
+            figures.push_back(of_length);
+        }
+        side.meet();
+        alarm(0);
+    };
+    std::fflush(stdout);
+    const pid_t child = fork();
+    if (child < 0) fail("no second process");
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        measuring::pin(cpus.second);
+        run(1);
+        std::_Exit(0);
+    }
+    run(0);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) fail("the other process failed");
+    munmap(memory, sizeof(Meeting));
+    return figures;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const Options options = parse(argc, argv);
+    const measuring::Cpus cpus = measuring::choose_cpus();
+    if (cpus.second < 0) fail("two CPUs are needed, and fewer are allowed");
+    measuring::pin(cpus.first);
+    struct Row {
+        std::string mode;
+        uint32_t slots;
+        uint32_t bytes;
+        auto operator<=>(const Row&) const = default;
+    };
+    struct Measured {
+        std::vector<double> one_way_ns;
+        std::vector<double> stream_mbps;
+        std::vector<double> line_ns;
+    };
+    std::map<Row, Measured> near;
+    std::map<Row, Measured> far;
+    for (uint32_t round = 0; round < options.rounds; ++round) {
+        for (const std::string& mode : options.modes) {
+            for (const uint32_t slots : options.slots) {
+                const double before = measuring::line_transfer_ns(cpus);
+                const std::vector<Figures> figures = measure(options, mode, slots, cpus);
+                const double after = measuring::line_transfer_ns(cpus);
+                if ((before < kNearNs) != (after < kNearNs)) continue;
+                for (size_t i = 0; i < options.sizes.size(); ++i) {
+                    Measured& row = (before < kNearNs ? near : far)[{mode, slots, options.sizes[i]}];
+                    row.one_way_ns.push_back(figures[i].one_way_ns);
+                    row.stream_mbps.push_back(figures[i].stream_mbps);
+                    row.line_ns.push_back((before + after) / 2);
+                }
+            }
+        }
+    }
+    std::printf("%-5s %-9s %8s %8s %8s %12s %15s %8s\n", "cores", "mode", "slots", "bytes", "rounds", "one way, ns",
+                "streaming, MB/s", "line, ns");
+    for (const auto* rows : {&near, &far}) {
+        for (const auto& [row, measured] : *rows) {
+            std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", rows == &near ? "near" : "far", row.mode.c_str(),
+                        row.slots, row.bytes, measured.line_ns.size(), measuring::median(measured.one_way_ns),
+                        measuring::median(measured.stream_mbps), measuring::median(measured.line_ns));
+        }
+    }
+    return 0;
+}
