@@ -294,9 +294,10 @@ int main(int argc, char** argv) {
     std::printf("%-5s %-9s %8s %8s %8s %12s %15s %8s\n", "cores", "mode", "slots", "bytes", "rounds", "one way, ns",
                 "streaming, MB/s", "line, ns");
     for (const auto* rows : {&near, &far}) {
+        const char* const cores = rows == &near ? "near" : "far";
         for (const auto& [row, measured] : *rows) {
-            std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", rows == &near ? "near" : "far", row.mode.c_str(),
-                        row.slots, row.bytes, measured.line_ns.size(), measuring::median(measured.one_way_ns),
+            std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", cores, row.mode.c_str(), row.slots, row.bytes,
+                        measured.line_ns.size(), measuring::median(measured.one_way_ns),
                         measuring::median(measured.stream_mbps), measuring::median(measured.line_ns));
         }
     }
