@@ -142,41 +142,43 @@ class Side {
     }
 
     double one_way_ns(uint32_t bytes) {
-        std::vector<double> batches;
-        for (int batch = 0; batch < kBatches; ++batch) {
-            meet();
-            const double start = measuring::seconds();
-            for (uint32_t i = 0; i < kRoundTrips; ++i) {
-                if (rank_ == 0) send_now(bytes);
-                await(1);
-                if (rank_ == 1) send_now(bytes);
-            }
-            batches.push_back((measuring::seconds() - start) * 1e9 / (2 * kRoundTrips));
-        }
-        return measuring::median(batches);
+        return 1e9 / (2 * kRoundTrips) * median_seconds([&] {
+                   for (uint32_t i = 0; i < kRoundTrips; ++i) {
+                       if (rank_ == 0) send_now(bytes);
+                       await(1);
+                       if (rank_ == 1) send_now(bytes);
+                   }
+               });
     }
 
     double stream_mbps(uint32_t bytes) {
-        std::vector<double> batches;
-        for (int batch = 0; batch < kBatches; ++batch) {
-            meet();
-            const double start = measuring::seconds();
-            for (uint32_t i = 0; i < kWindows; ++i) {
-                if (rank_ == 0) {
-                    for (uint32_t k = 0; k < kWindow; ++k) send_or_queue(bytes, k);
-                    while (queued_ != 0) velo_progress(engine_);
-                    await(1);
-                } else {
-                    await(kWindow);
-                    send_now(0);
-                }
-            }
-            batches.push_back(1e-6 * bytes * kWindows * kWindow / (measuring::seconds() - start));
-        }
-        return measuring::median(batches);
+        return 1e-6 * bytes * kWindows * kWindow / median_seconds([&] {
+                   for (uint32_t i = 0; i < kWindows; ++i) {
+                       if (rank_ == 0) {
+                           for (uint32_t k = 0; k < kWindow; ++k) send_or_queue(bytes, k);
+                           while (queued_ != 0) velo_progress(engine_);
+                           await(1);
+                       } else {
+                           await(kWindow);
+                           send_now(0);
+                       }
+                   }
+               });
     }
 
   private:
+    /// Of a batch, which both begin together.
+    template <class Batch>
+    double median_seconds(Batch&& batch) {
+        std::vector<double> batches;
+        for (int i = 0; i < kBatches; ++i) {
+            meet();
+            const double start = measuring::seconds();
+            batch();
+            batches.push_back(measuring::seconds() - start);
+        }
+        return measuring::median(batches);
+    }
     void receive(const void* data, size_t bytes) {
         std::memcpy(user_[received_ % kWindow].data(), data, bytes);
         ++received_;
