@@ -244,7 +244,6 @@ class Engine {
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
-    [[gnu::cold]] void tell_of_no_ring(const velo_peer& peer);
     void do_what_is_due(uint64_t now);
     void look_around(uint64_t now);
     [[gnu::cold]] void peer_died(velo_peer& peer);
@@ -252,6 +251,8 @@ class Engine {
     void sweep_ended();
     void recycle(velo_peer& peer);
     void tell_of_end(velo_peer& peer);
+    [[gnu::cold]] void report_loss(const shm::Loss& loss);
+    [[gnu::cold]] void end_job(velo_path_t path, uint64_t name, const std::string& what);
     // Reports (engine_report.h).
     [[gnu::cold]] void start_watching();
     template <class Visit>
@@ -347,14 +348,13 @@ class Engine {
     uint32_t upcall_depth_ = 0;  ///< of transfers' completions
     uint64_t next_look_ns_ = 0;
     uint32_t polls_ = 0;
-    uint32_t busy_polls_ = 0;  ///< in a row, that took packets and left the rest of the device alone
+    uint32_t busy_polls_ = 0;        ///< in a row, that took packets and left the rest of the device alone
     uint32_t looks_unanswered_ = 0;  ///< in a row
     uint32_t clock_poll_ = 0;        ///< when the clock was looked at
     uint32_t next_clock_poll_ = 0;   ///< and will be
     uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
-    bool told_of_no_ring_ = false;
     StallWatch stall_watch_;
     uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports
     uint64_t next_watch_ns_ = 0;

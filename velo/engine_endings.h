@@ -40,6 +40,7 @@ void Engine<D>::look_around(uint64_t now) {
     std::vector<shm::PeerIndex> died;
     on_node_.look_around(died);
     for (const shm::PeerIndex index : died) peer_died(peer_of(VELO_PATH_ON_NODE, index));
+    for (const shm::Loss& loss : on_node_.take_losses()) report_loss(loss);
     if (!ended_.empty()) sweep_ended();
     looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
     if (looks_unanswered_ == kLooksUntilTold) {
@@ -105,6 +106,38 @@ void Engine<D>::tell_of_end(velo_peer& peer) {
                             .followed = ending == base::Ending::kFollowed};
     const Apart apart(*this);
     options_.host.peer_ended(options_.host.context, &end);
+}
+
+/// Messages to or from a process of this node are lost, so the job cannot go on.
+template <class D>
+void Engine<D>::report_loss(const shm::Loss& loss) {
+    std::string peer = "process " + std::to_string(loss.pid);
+    if (loss.known && by_on_node_[loss.peer] != nullptr && by_on_node_[loss.peer]->connected) {
+        peer = "rank " + std::to_string(by_on_node_[loss.peer]->rank) + " (pid " + std::to_string(loss.pid) +
+               ")";
+    }
+    const std::string tried = base::to_text(loss.failure) + ", tried for " +
+                              std::to_string(options_.params.timeout) + " s (btl_velo_timeout). " +
+                              base::remedy(loss.failure);
+    switch (loss.cause) {
+        case shm::Loss::Cause::kNoRing:
+            end_job(VELO_PATH_ON_NODE, loss.name,
+                    "no ring of " + std::to_string(shm::ring_bytes(options_.on_node.geometry)) +
+                        " bytes can be made to " + peer + ", so messages to it cannot be sent: " + tried);
+            break;
+    }
+}
+
+/// Has the host show "velo: rank R: WHAT" and end the job. `what` names the peer, the cause and a remedy. To
+/// be called where an accepted message or operation can never be carried out; the caller goes on where it
+/// returns.
+template <class D>
+void Engine<D>::end_job(velo_path_t path, uint64_t name, const std::string& what) {
+    const std::string line = "velo: rank " + std::to_string(options_.identity.rank) + ": " + what;
+    if (options_.host.job_failed == nullptr) return log(0, line);
+    const velo_failure_t failure = {.line = line.c_str(), .name = name, .path = path};
+    const Apart apart(*this);
+    options_.host.job_failed(options_.host.context, &failure);
 }
 
 }  // namespace velo

@@ -124,7 +124,6 @@ uint32_t Engine<D>::drive_pending() {
         while (velo_send_t* send = peer.pending.front()) {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) break;
-            if (status == Status::kNoResource) tell_of_no_ring(peer);
             if (status == Status::kPeerDead) [[unlikely]]
                 tell_of_end(peer);
             if (status != Status::kOk && send->stalled) [[unlikely]]

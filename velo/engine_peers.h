@@ -149,18 +149,6 @@ velo_peer& Engine<D>::add_peer_of(velo_path_t path, uint32_t index) {
     return *table[index];
 }
 
-/// Once: the host ends the job with its first lost message.
-template <class D>
-void Engine<D>::tell_of_no_ring(const velo_peer& peer) {
-    if (std::exchange(told_of_no_ring_, true)) return;
-    log(0,
-        "velo: rank " + std::to_string(options_.identity.rank) + ": there is no memory for a ring of " +
-            std::to_string(shm::ring_bytes(options_.on_node.geometry)) + " bytes to rank " +
-            std::to_string(peer.rank) +
-            "; messages to it can not be sent. Raise the memory limit, or ulimit -f, -n or -v where they are "
-            "low, or lower btl_velo_ring_bytes.");
-}
-
 /// The host will not use this peer again, unless it connects again. False: something of it is still pending,
 /// and its callbacks will come.
 template <class D>

@@ -58,8 +58,8 @@ void bound_mailbox(flowctl::Config& config, const velo_params_t& params) {
     constexpr uint64_t kSharedBytesLeast = 256 << 10;
     constexpr int64_t kSharedBytesMost = 4 << 20;
     const bool shared = config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0;
-    const uint64_t wanted = config.mailbox_slots != 0 ? config.mailbox_slots
-                                                      : uint64_t{config.peers} * config.slots_per_peer;
+    const uint64_t wanted =
+        config.mailbox_slots != 0 ? config.mailbox_slots : uint64_t{config.peers} * config.slots_per_peer;
     int64_t bytes = params.mailbox_bytes;
     if (bytes == 0 && shared) {
         bytes = kSharedBytesMost;
@@ -211,7 +211,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                        .place = locality.place,
                        // Who was told by the user where memory is to be does not choose.
                        .place_rings = locality.numa_nodes > 1 && !locality.user_policy,
-                       .nontemporal_bytes_min = static_cast<uint32_t>(params.nontemporal)};
+                       .nontemporal_bytes_min = static_cast<uint32_t>(params.nontemporal),
+                       .timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000};
     if (params.on_node_message_bytes_max > options.on_node.geometry.message_bytes_max()) {
         throw SetupError("btl_velo_ring_bytes=" + std::to_string(options.on_node.geometry.body_bytes) +
                          " is less than twice the longest on-node message of " +

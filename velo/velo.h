@@ -143,6 +143,13 @@ typedef struct {
     bool followed;
 } velo_end_t;
 
+/* Why the job cannot go on: what was accepted from the host, or sent to it, cannot be carried out any more. */
+typedef struct {
+    const char* line; /* for the user: rank, cause and remedy */
+    uint64_t name;    /* of the peer that it is about */
+    velo_path_t path;
+} velo_failure_t;
+
 struct hwloc_topology;
 
 /* What the engine asks of its host. */
@@ -163,6 +170,9 @@ typedef struct {
     void (*peer_ended)(void* context, const velo_end_t* end);
     /* One line for the user; level 0: must be seen, 1: information. */
     void (*log)(void* context, int level, const char* line);
+    /* Shows the line and ends the job, unless the peer is no concern of the host's. Called once for each cause;
+     * where it returns, what waits goes on waiting. May be NULL: the line is logged. */
+    void (*job_failed)(void* context, const velo_failure_t* failure);
 } velo_host_t;
 
 #define VELO_ADDRESS_BYTES_MAX 512

@@ -111,6 +111,9 @@ void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
 
 /* btl_velo_endings.c */
 void mca_btl_velo_peer_ended(void *context, const velo_end_t *end);
+/* Shows the line, which names rank, cause and remedy, and ends the job. The path is the one that failed. */
+__attribute__((noreturn)) void mca_btl_velo_end_job(velo_path_t path, const char *line);
+void mca_btl_velo_job_failed(void *context, const velo_failure_t *failure);
 
 /* btl_velo_ob1.c */
 /* True unless it is certain that no communicator of this process has that one in it. */

@@ -208,7 +208,8 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,
                               .peer_ended = mca_btl_velo_peer_ended,
-                              .log = log_line};
+                              .log = log_line,
+                              .job_failed = mca_btl_velo_job_failed};
     velo_identity_t identity;
     mca_btl_base_module_t **modules;
     char address[VELO_ADDRESS_BYTES_MAX], error[512];

@@ -1,11 +1,13 @@
 /*
- * What becomes of this process when another one has died: the user is told, and ob1 ends the job.
+ * What becomes of this process when another one has died, or when what was accepted cannot be carried out: the user
+ * is told, and the job ends.
  */
 #include "btl_velo.h"
 
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "opal/mca/pmix/pmix.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
@@ -43,9 +45,37 @@ static void end_job(velo_path_t path)
     mca_btl_velo_module_t *module = modules[VELO_PATH_ON_NODE == path ? 0 : 1];
 
     velo_follow(mca_btl_velo_component.engine);
-    if (NULL != module->error_cb) {
+    if (NULL != module->error_cb && !mca_btl_velo_component.finalizing) {
         module->error_cb(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
     }
+}
+
+/* ob1 has no callback yet, or not any more: the runtime ends the job. */
+static __attribute__((noreturn)) void end_process(void)
+{
+    if (NULL != opal_pmix.abort) {
+        (void) opal_pmix.abort(1, "velo: the job cannot go on", NULL);
+    }
+    _exit(1);
+}
+
+void mca_btl_velo_end_job(velo_path_t path, const char *line)
+{
+    opal_output(0, "%s", line);
+    end_job(path);
+    end_process();
+}
+
+void mca_btl_velo_job_failed(void *context, const velo_failure_t *failure)
+{
+    (void) context;
+    if (failure->name >> 32 != opal_proc_local_get()->proc_name.jobid
+        && !mca_btl_velo_has_communicator_with(failure->name)) {
+        /* It was disconnected: no operation of this process needs it. */
+        opal_output_verbose(1, opal_btl_base_framework.framework_output, "%s", failure->line);
+        return;
+    }
+    mca_btl_velo_end_job(failure->path, failure->line);
 }
 
 void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)

@@ -1,11 +1,15 @@
 // A job that ends in the way that its argument names, with messages of every kind under way until then.
 //
-//   end clean | abort | kill | stay | short      abort, kill: rank 1 does it; stay: until it is ended from
-//                                                outside; short: as clean, but rank 1 has no address space
-//                                                left
+//   end clean | abort | kill | stay | short | scarce
+//                      abort, kill: rank 1 does it; stay: until it is ended from outside; short: as clean,
+//                      but rank 1 has no address space left; scarce: every rank has some left, not enough for
+//                      all its rings of 16 MiB
 // Each rank prints "pid N" when it is in the middle of it, and a clean end prints "PASS".
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
 
 #include "tests/mpi/mpi_test.h"
 
@@ -43,8 +47,9 @@ void limit_address_space(rlim_t more) {
 
 int main(int argc, char** argv) {
     const std::string how = argc == 2 ? argv[1] : "";
-    if (how != "clean" && how != "abort" && how != "kill" && how != "stay" && how != "short") {
-        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short\n");
+    constexpr const char* kWays[] = {"clean", "abort", "kill", "stay", "short", "scarce"};
+    if (std::find(std::begin(kWays), std::end(kWays), how) == std::end(kWays)) {
+        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short|scarce\n");
         return 2;
     }
     MPI_Init(&argc, &argv);
@@ -55,8 +60,9 @@ int main(int argc, char** argv) {
     std::vector<char> out(kLarge, 'x');
     std::vector<char> in(static_cast<std::size_t>(size) * (kSmall + kLarge));
     constexpr int kRounds = 20;
-    const bool ends = how == "clean" || how == "short";
+    const bool ends = how == "clean" || how == "short" || how == "scarce";
     if (how == "short" && rank == 1) limit_address_space(4u << 20);
+    if (how == "scarce") limit_address_space(80u << 20);
     for (int round = 0; round < kRounds || !ends; ++round) {
         exchange(out, in, rank, size);
         if (round != kRounds) continue;

@@ -35,21 +35,15 @@ refused no_descriptors_is_one_line "velo not used Too many open files ulimit -n"
     -np 2 bash -c "$(limited '-n 16' "$program" --quick)"
 refused no_file_size_is_one_line "velo not used File too large ulimit -f" \
     -np 2 bash -c "$(limited '-f 0' "$program" --quick)"
-refused no_room_for_a_ring_is_one_line "velo ring rank btl_velo_ring_bytes ulimit" \
-    -np 2 bash -c "$(limited '-f 200' "$program" --quick)"
+refused no_room_for_a_ring_is_one_line "velo: rank ring posix_fallocate ulimit -f btl_velo_timeout" \
+    -np 2 --mca btl_velo_timeout 1 bash -c "$(limited '-f 200' "$program" --quick)"
 
-# told NAME WORDS MPIRUN_ARGUMENTS...: whatever becomes of the job, one line of velo's has every word.
-told() {
-    local name=$1 words=$2 ok=no
-    shift 2
-    wanted "$name" || return 0
-    timeout -k 5 15 mpirun "${base[@]}" "$@" >"$work/out" 2>&1
-    has_line "$words" && ! grep -q 'internal error' "$work/out" && ok=yes
-    verdict "$name" "$ok"
-}
 big_rings=(--mca btl_velo_ring_bytes 16777216 --mca btl_velo_ring_lines 65536)
-told no_address_space_for_a_ring_is_one_line "velo: rank 1 btl_velo_ring_bytes ulimit -v" \
-    -np 2 "${big_rings[@]}" "$faultdir/end" short
+refused no_address_space_for_a_ring_is_one_line "velo: rank 1 btl_velo_ring_bytes ulimit -v mmap" \
+    -np 2 --mca btl_velo_timeout 1 "${big_rings[@]}" "$faultdir/end" short
+# Some rings fit, some do not.
+refused too_little_address_space_for_six_ranks_is_one_line "velo: rank no ring to rank mmap ulimit -v" \
+    -np 6 --oversubscribe --mca btl_velo_timeout 1 --mca btl_velo_ring_bytes 16777216 "$faultdir/end" scarce
 works little_address_space_is_enough -np 2 bash -c "$(limited '-v 400000' "$program" --quick)"
 
 # Eight ranks on two processors, whatever this machine has.

@@ -51,7 +51,8 @@ struct Rank {
             .sent = [](void*, velo_send_t*, int) {},
             .rma_done = [](void* self, velo_rma_t*, int) { ++static_cast<Rank*>(self)->done; },
             .peer_ended = [](void*, const velo_end_t*) {},
-            .log = [](void*, int, const char* line) { require(line[0] != '\0', "a line says something"); }};
+            .log = [](void*, int, const char* line) { require(line[0] != '\0', "a line says something"); },
+            .job_failed = [](void*, const velo_failure_t*) {}};
         char error[512] = "";
         engine = velo_open(&params, &identity, &host, error, sizeof error);
         require(engine != nullptr, error);

@@ -137,7 +137,8 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
                                       EXPECT_TRUE(host.second_done);
                                   },
                               .peer_ended = nullptr,
-                              .log = [](void*, int, const char*) {}};
+                              .log = [](void*, int, const char*) {},
+                              .job_failed = nullptr};
     const velo_params_t params = params_for(0);
     char error[512] = "";
     context.engine = velo_open(&params, &identity, &host, error, sizeof error);

@@ -33,6 +33,13 @@ inline std::vector<std::byte> pattern(size_t bytes, uint32_t seed) {
     return data;
 }
 
+/// Why a rank could not go on.
+struct Failed {
+    std::string line;
+    uint64_t name = 0;
+    velo_path_t path = VELO_PATH_NONE;
+};
+
 /// One rank: an engine and what it told its host.
 class Rank {
   public:
@@ -57,7 +64,12 @@ class Rank {
                     rank.first_to_tell.push_back(velo_first_to_tell(rank.engine, end->peer));
                 },
             .log = [](void* self, int,
-                      const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); }};
+                      const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); },
+            .job_failed =
+                [](void* self, const velo_failure_t* failure) {
+                    static_cast<Rank*>(self)->failures.push_back(
+                        {failure->line, failure->name, failure->path});
+                }};
         char error[512] = "";
         engine = velo_open(&params, &identity, &host, error, sizeof error);
         this->error = error;
@@ -84,6 +96,7 @@ class Rank {
     std::vector<velo_end_t> ended;
     std::vector<bool> first_to_tell;  ///< of each in `ended`
     std::vector<std::string> log;
+    std::vector<Failed> failures;
     std::function<void(const Received&)> on_receive;
 
   private:

@@ -1,6 +1,9 @@
 #include "velo/shm/on_node.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -149,6 +152,43 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     victim.look_around(died);
     EXPECT_EQ(victim.counters().contacts_refused, 1u);
     EXPECT_EQ(victim.unanswered(), 0u);
+}
+
+/// Bytes of a process's segment.
+off_t segment_bytes(const OnNode& process) {
+    struct stat info = {};
+    EXPECT_EQ(fstat(process.address().segment.fd, &info), 0);
+    return info.st_size;
+}
+
+TEST(OnNode, a_ring_that_cannot_be_mapped_is_allocated_once_and_lost_once_the_time_is_over) {
+    OnNodeConfig config = config_for(1);
+    config.geometry.body_bytes = 256u << 20;
+    config.timeout_ns = 0;
+    OnNode a(config);
+    OnNode b(config_for(2));
+    PeerIndex peer = 0;
+    ASSERT_EQ(a.connect(b.address(), peer), Status::kOk);
+    rlimit before = {};
+    ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    const rlimit little = {1u << 20, before.rlim_max};
+    off_t grown = 0;
+    for (int tries = 0; tries < 2; ++tries) {
+        ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+        const Status status = send(a, peer, "x");
+        ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+        EXPECT_EQ(status, Status::kAgain);
+        if (tries == 0) grown = segment_bytes(a);
+        EXPECT_EQ(segment_bytes(a), grown);
+        usleep(100'000);  // the next try is a real one
+    }
+    const std::vector<Loss> losses = a.take_losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kNoRing);
+    EXPECT_EQ(losses[0].name, 2u);
+    EXPECT_EQ(losses[0].pid, getpid());
+    EXPECT_EQ(losses[0].failure.error, ENOMEM);
+    EXPECT_EQ(send(a, peer, "x"), Status::kOk) << "memory came back";
 }
 
 TEST_F(OnNodePair, a_message_that_is_not_accepted_stays) {

@@ -77,17 +77,29 @@ bool is_segment(const struct stat& info, const SegmentAddress& address) {
            info.st_uid == geteuid();
 }
 
+Status fail(Failure* failure, Status status, const char* call, int error) {
+    if (failure != nullptr) *failure = {.call = call, .error = error};
+    return status;
+}
+
 /// Opens the file behind an address and checks that it is that file, ours, and at least `bytes` long.
-Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file, uint64_t& file_bytes) {
+Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file, uint64_t& file_bytes,
+                 Failure* failure) {
+    constexpr const char* kOtherFile = "/proc/PID/fd of the peer holds another file than it published";
     char path[48];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
     struct stat info = {};
     // An address that is wrong may name anything, and some things do not like to be opened.
-    if (stat(path, &info) != 0 || !is_segment(info, address)) return Status::kUnsupported;
+    if (stat(path, &info) != 0) return fail(failure, Status::kUnsupported, "stat of /proc/PID/fd", errno);
+    if (!is_segment(info, address)) return fail(failure, Status::kUnsupported, kOtherFile, 0);
     file.fd = open(path, O_RDWR | O_CLOEXEC);
-    if (file.fd < 0 || fstat(file.fd, &info) != 0 || !is_segment(info, address)) return Status::kUnsupported;
+    if (file.fd < 0) return fail(failure, Status::kUnsupported, "open of /proc/PID/fd", errno);
+    if (fstat(file.fd, &info) != 0) return fail(failure, Status::kUnsupported, "fstat", errno);
     file_bytes = static_cast<uint64_t>(info.st_size);
-    return file_bytes < bytes ? Status::kUnsupported : Status::kOk;
+    if (!is_segment(info, address) || file_bytes < bytes) {
+        return fail(failure, Status::kUnsupported, kOtherFile, 0);
+    }
+    return Status::kOk;
 }
 
 }  // namespace
@@ -212,23 +224,28 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     return segment;
 }
 
-Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, size_t bytes) noexcept {
+Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, size_t bytes,
+                             Failure* failure) noexcept {
     if (address.pid <= 0 || address.fd < 0 || address.bytes < kHeaderBytes) return Status::kBadParam;
     if (bytes == 0) bytes = address.bytes;
     if (bytes < kHeaderBytes || bytes > address.bytes) return Status::kBadParam;
     // In another PID namespace the same number is another process.
-    if (address.pid_namespace != pid_namespace_inode()) return Status::kUnsupported;
+    if (address.pid_namespace != pid_namespace_inode()) {
+        return fail(failure, Status::kUnsupported, "the peer is in another PID namespace", 0);
+    }
     Descriptor file(-1);
     SharedSegment segment;
-    if (const Status status = open_file(address, bytes, file, segment.file_bytes_); status != Status::kOk) {
-        return status;
-    }
+    const Status opened = open_file(address, bytes, file, segment.file_bytes_, failure);
+    if (opened != Status::kOk) return opened;
     if (const Status status = Mapping::map(file.fd, 0, bytes, segment.mapping_); status != Status::kOk) {
-        return status;
+        return fail(failure, status, "mmap", errno);
     }
     SegmentHeader header;
     std::memcpy(&header, segment.mapping_.data(), sizeof header);
-    if (header.magic != kMagic || header.token != address.token) return Status::kUnsupported;
+    if (header.magic != kMagic || header.token != address.token) {
+        return fail(failure, Status::kUnsupported,
+                    "the peer's shared memory has another token than it published", 0);
+    }
     segment.address_ = address;
     out = std::move(segment);
     return Status::kOk;
@@ -263,7 +280,7 @@ bool SharedSegment::first_to_tell(Notice notice) noexcept {
            (std::atomic_ref(header_of(mapping_).told).fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
 }
 
-Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node) noexcept {
+Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node, Failure* failure) noexcept {
     bytes = round_up(bytes, kPage);
     if (numa_node >= 0 && forbidden(file_bytes_, bytes) == 0) {
         // A file remembers where a range is to be, and is told before the pages exist.
@@ -273,24 +290,29 @@ Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node) noexce
             prefer_node(range.data(), bytes, numa_node);
         }
     }
-    if (allocate(fd_, file_bytes_, bytes) != 0) {
-        if (ftruncate(fd_, static_cast<off_t>(file_bytes_)) != 0) return Status::kFailed;
-        return Status::kNoResource;
+    if (const int error = allocate(fd_, file_bytes_, bytes); error != 0) {
+        // What was told of the range may stay, and so may the file's size: no page of it exists.
+        (void)!ftruncate(fd_, static_cast<off_t>(file_bytes_));
+        return fail(failure, Status::kNoResource, "posix_fallocate", error);
     }
     offset = file_bytes_;
     file_bytes_ += bytes;
     return Status::kOk;
 }
 
-Status SharedSegment::map(uint64_t offset, size_t bytes, Mapping& out) const noexcept {
+Status SharedSegment::map(uint64_t offset, size_t bytes, Mapping& out, Failure* failure) const noexcept {
     uint64_t size = file_bytes_;
     Descriptor opened(-1);
     if (fd_ < 0) {
         // The owner may have grown it since it was attached; it never shrinks.
-        if (const Status status = open_file(address_, 0, opened, size); status != Status::kOk) return status;
+        const Status status = open_file(address_, 0, opened, size, failure);
+        if (status != Status::kOk) return status;
     }
-    if (bytes == 0 || offset % kPage != 0 || offset > size || bytes > size - offset) return Status::kBadParam;
-    return Mapping::map(fd_ < 0 ? opened.fd : fd_, offset, bytes, out);
+    if (bytes == 0 || offset % kPage != 0 || offset > size || bytes > size - offset) {
+        return fail(failure, Status::kBadParam, "the range is outside the peer's shared memory", 0);
+    }
+    const Status status = Mapping::map(fd_ < 0 ? opened.fd : fd_, offset, bytes, out);
+    return status == Status::kOk ? status : fail(failure, status, "mmap", errno);
 }
 
 }  // namespace velo::base

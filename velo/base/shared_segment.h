@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "velo/base/failure.h"
 #include "velo/base/status.h"
 
 namespace velo::base {
@@ -60,7 +61,7 @@ class Mapping {
     }
     ~Mapping();
 
-    /// Maps [offset, offset + bytes) of `fd`, shared and not inherited by fork.
+    /// Maps [offset, offset + bytes) of `fd`, shared and not inherited by fork. kNoResource: errno says why.
     static Status map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept;
 
     /// Zeroed memory of this process alone, which takes room as it is written. Throws std::bad_alloc.
@@ -91,17 +92,19 @@ class SharedSegment {
 
     /// Opens a peer's segment and maps its first `bytes` (0: its size at creation). No descriptor stays open,
     /// so that a process can have as many peers as it likes.
-    /// kUnsupported: no such process or file, another user's, or the token differs.
-    [[gnu::cold]] static Status attach(const SegmentAddress& address, SharedSegment& out,
-                                       size_t bytes = 0) noexcept;
+    /// kUnsupported: no such process or file, another user's, or the token differs; kNoResource: it cannot be
+    /// mapped. `failure` then says why.
+    [[gnu::cold]] static Status attach(const SegmentAddress& address, SharedSegment& out, size_t bytes = 0,
+                                       Failure* failure = nullptr) noexcept;
 
     /// Creator only: appends `bytes` (rounded up to pages), allocated, and returns where they begin. They are
-    /// taken from `numa_node` if it has them and the kernel lets that be chosen; -1: wherever.
-    Status grow(size_t bytes, uint64_t& offset, int numa_node = -1) noexcept;
+    /// taken from `numa_node` if it has them and the kernel lets that be chosen; -1: wherever. kNoResource:
+    /// `failure` says why, and nothing changed.
+    Status grow(size_t bytes, uint64_t& offset, int numa_node = -1, Failure* failure = nullptr) noexcept;
 
     /// Maps a range anywhere in the segment. kBadParam: it is not wholly inside the file; kUnsupported: the
-    /// segment's creator has ended.
-    Status map(uint64_t offset, size_t bytes, Mapping& out) const noexcept;
+    /// file cannot be opened, because its creator has ended or for what `failure` says; kNoResource likewise.
+    Status map(uint64_t offset, size_t bytes, Mapping& out, Failure* failure = nullptr) const noexcept;
 
     /// Owner only: what those who find it gone are to make of that. The first word other than kNone stays.
     void announce_ending(Ending ending) noexcept;

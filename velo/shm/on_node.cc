@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "velo/base/clock.h"
+
 namespace velo::shm {
 
 /// Where the fixed parts lie in a process's segment.
@@ -83,10 +85,10 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
 
 /// Memory for the ring to a peer, near the peer: it polls there, and reads each line later than it was
 /// written.
-Status OnNode::make_ring(Peer& peer) {
+Status OnNode::make_ring(Peer& peer, base::Failure& failure) {
     const size_t bytes = ring_bytes(config_.geometry);
     const int node = config_.place_rings ? peer.place.numa_node : -1;
-    if (!spare_rings_.empty()) {
+    if (peer.out_offset == 0 && !spare_rings_.empty()) {
         SpareRing& spare = spare_rings_.back();
         if (node >= 0) base::prefer_node(spare.memory.data(), bytes, node);
         std::memset(spare.memory.data(), 0, ring_zero_bytes(config_.geometry));
@@ -95,16 +97,43 @@ Status OnNode::make_ring(Peer& peer) {
         spare_rings_.pop_back();
         return Status::kOk;
     }
-    if (const Status status = segment_.grow(bytes, peer.out_offset, node); status != Status::kOk)
-        return status;
-    return segment_.map(peer.out_offset, bytes, peer.out_memory);
+    // A range that could not be mapped before is there already.
+    if (peer.out_offset == 0) {
+        const Status status = segment_.grow(bytes, peer.out_offset, node, &failure);
+        if (status != Status::kOk) return status;
+    }
+    return segment_.map(peer.out_offset, bytes, peer.out_memory, &failure);
+}
+
+/// False: not yet. Memory may come back, so it is asked for until the time is over.
+bool OnNode::ring_made(Peer& peer) {
+    const uint64_t now = base::monotonic_ns();
+    if (now < peer.next_try_ns) return false;
+    base::Failure failure;
+    if (make_ring(peer, failure) == Status::kOk) {
+        ++counters_.rings_created;
+        peer.short_since_ns = peer.next_try_ns = 0;
+        return true;
+    }
+    if (peer.short_since_ns == 0) peer.short_since_ns = now;
+    peer.next_try_ns = now + kRetryNs;
+    if (now - peer.short_since_ns >= config_.timeout_ns) lose(peer, Loss::Cause::kNoRing, failure);
+    return false;
+}
+
+/// Once a peer.
+void OnNode::lose(Peer& peer, Loss::Cause cause, base::Failure failure) {
+    if (std::exchange(peer.lost, true)) return;
+    losses_.push_back({.cause = cause,
+                       .known = true,
+                       .peer = by_name_.at(peer.name),
+                       .name = peer.name,
+                       .pid = peer.segment.address().pid,
+                       .failure = failure});
 }
 
 Status OnNode::first_contact(Peer& peer) {
-    if (!peer.out_memory) {
-        if (const Status status = make_ring(peer); status != Status::kOk) return status;
-        ++counters_.rings_created;
-    }
+    if (!peer.out_memory && !ring_made(peer)) return Status::kAgain;
     const Contact contact = {.sender = address(),
                              .proof = peer.segment.address().token,
                              .ring_offset = peer.out_offset,
@@ -159,6 +188,7 @@ bool OnNode::disconnect(PeerIndex index) {
     std::erase(dormant_, index);
     life_.remove(index);
     by_name_.erase(peer.name);
+    // A range that was never mapped stays unused: to keep it for another peer is not worth a case of its own.
     if (peer.out_memory) {
         spare_rings_.push_back({.offset = peer.out_offset, .memory = std::move(peer.out_memory)});
     }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "velo/base/atu_table.h"
@@ -36,6 +37,20 @@ struct OnNodeConfig {
     base::Place place{};       ///< of this process
     bool place_rings = false;  ///< on the NUMA nodes of those who read them
     uint32_t nontemporal_bytes_min = kNontemporalBytesMin;
+    uint64_t timeout_ns = 20'000'000'000;  ///< see Loss
+};
+
+/// Messages that can never be carried, to or from one peer: the job has to end.
+struct Loss {
+    enum class Cause : uint8_t {
+        kNoRing,  ///< for timeout_ns there was no memory for the ring to the peer
+    };
+    Cause cause = Cause::kNoRing;
+    bool known = false;  ///< connected; `peer` is its index
+    PeerIndex peer = 0;
+    uint64_t name = 0;  ///< of the peer
+    int32_t pid = 0;
+    base::Failure failure;  ///< of the last try, if a call failed
 };
 
 /// What a process publishes of its on-node path.
@@ -69,8 +84,8 @@ class OnNode {
     [[gnu::cold]] Status connect(const OnNodeAddress& address, PeerIndex& peer);
 
     /// Room for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the
-    /// first with the reason: kAgain, kPeerDead, or what made first contact impossible. bytes <=
-    /// message_bytes_max().
+    /// first with the reason: kAgain or kPeerDead. bytes <=
+    /// message_bytes_max(). kAgain is also what first contact gives for want of memory; see losses().
     [[nodiscard]] RingProducer::Room reserve(PeerIndex peer, uint32_t bytes, Status& status) {
         Peer& to = *peers_[peer];
         if (to.dead) [[unlikely]] {
@@ -140,6 +155,9 @@ class OnNode {
     /// contacts again that could not be answered for want of something. Costs a system call.
     void look_around(std::vector<PeerIndex>& died);
 
+    /// What was lost since the last call; each loss once.
+    [[nodiscard]] std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
+
     /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
     /// ATU or writes to it meanwhile. False: not yet, messages of it are unread or in use.
     [[gnu::cold]] bool disconnect(PeerIndex peer);
@@ -206,6 +224,8 @@ class OnNode {
     static constexpr uint32_t kSilentPolls = 4096;
     /// So many messages without an answer, and the next ones will not be read at once either.
     static constexpr uint32_t kStreamingMessages = 4;
+    /// Memory that is short is asked for again after this time.
+    static constexpr uint64_t kRetryNs = 50'000'000;
 
     struct Peer {
         uint64_t name = 0;
@@ -224,6 +244,10 @@ class OnNode {
         uint64_t sent_before = 0;
         uint32_t silent_polls = 0;
         bool dead = false;
+        bool lost = false;  ///< and reported
+        uint64_t short_since_ns =
+            0;  ///< there is no memory for the ring to it; 0: there is, or it was not asked for
+        uint64_t next_try_ns = 0;
     };
 
     /// Memory of this process's segment for a ring, left by a peer that has gone.
@@ -245,7 +269,9 @@ class OnNode {
     }
 
     [[gnu::cold]] Status first_contact(Peer& peer);
-    Status make_ring(Peer& peer);
+    Status make_ring(Peer& peer, base::Failure& failure);
+    [[nodiscard]] bool ring_made(Peer& peer);
+    void lose(Peer& peer, Loss::Cause cause, base::Failure failure = {});
     void ring_bell(Peer& peer);
     [[gnu::cold]] bool answer_contact(const Contact& contact);
     void take_contacts() {
@@ -274,6 +300,7 @@ class OnNode {
     std::vector<PeerIndex> dormant_;
     std::vector<Contact> unanswered_;
     base::LifeWatch life_;
+    std::vector<Loss> losses_;
     size_t sweep_ = 0;
     OnNodeCounters counters_;
 };

@@ -1,0 +1,81 @@
+// Messages that can never be carried end the job, with a line that names the peer, the cause and a remedy.
+#include <sys/resource.h>
+
+#include "tests/unit/job.h"
+
+namespace velo::test {
+namespace {
+
+/// A limit of this process for the time of a test.
+class Limit {
+  public:
+    Limit(__rlimit_resource resource, rlim_t value) : resource_(resource) {
+        EXPECT_EQ(getrlimit(resource, &before_), 0);
+        const rlimit limit = {value, before_.rlim_max};
+        EXPECT_EQ(setrlimit(resource, &limit), 0);
+    }
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+    ~Limit() { setrlimit(resource_, &before_); }
+
+  private:
+    __rlimit_resource resource_;
+    rlimit before_{};
+};
+
+/// Two ranks of one node, of which the first sends to the second.
+class EngineLosses : public testing::Test {
+  protected:
+    static velo_params_t params() {
+        velo_params_t params = default_params();
+        params.timeout = 1;
+        return params;
+    }
+    void send() {
+        send_ = {};
+        send_.data[0] = data_.data();
+        send_.bytes[0] = static_cast<uint32_t>(data_.size());
+        sent_ = velo_send(job_[0].engine, job_[0].peers[1], &send_, 1);
+    }
+    bool failed(size_t rank) { return !job_[rank].failures.empty(); }
+    /// The line of a rank that cannot go on.
+    std::string line(size_t rank) { return failed(rank) ? job_[rank].failures[0].line : ""; }
+
+    Job job_{2, params()};
+    std::vector<std::byte> data_ = pattern(1000, 1);
+    velo_send_t send_{};
+    bool sent_ = false;
+};
+
+bool has(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+TEST_F(EngineLosses, a_ring_that_cannot_be_made_ends_the_job) {
+    const Limit limit(RLIMIT_FSIZE, 4096);
+    send();
+    EXPECT_FALSE(sent_);
+    job_.drive([&] { return failed(0); }, 200'000'000);
+    ASSERT_EQ(job_[0].failures.size(), 1u);
+    EXPECT_EQ(job_[0].failures[0].path, VELO_PATH_ON_NODE);
+    EXPECT_EQ(job_[0].failures[0].name, (uint64_t{77} << 32) + 1);
+    for (const char* word : {"rank 0", "rank 1", "File too large", "ulimit -f", "posix_fallocate"}) {
+        EXPECT_TRUE(has(line(0), word)) << word << " in " << line(0);
+    }
+    EXPECT_TRUE(job_[0].sent_list.empty()) << "the host takes an error of some messages for success";
+}
+
+TEST_F(EngineLosses, a_message_goes_once_there_is_room_for_its_ring) {
+    {
+        const Limit limit(RLIMIT_FSIZE, 4096);
+        send();
+        for (int i = 0; i < 1000; ++i) velo_progress(job_[0].engine);
+        EXPECT_TRUE(job_[0].sent_list.empty());
+    }
+    job_.drive([&] { return !job_[1].inbox.empty(); }, 200'000'000);
+    EXPECT_EQ(job_[1].inbox[0].data, data_);
+    EXPECT_FALSE(failed(0));
+}
+
+}  // namespace
+}  // namespace velo::test
