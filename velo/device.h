@@ -35,8 +35,10 @@ enum class Admission : uint8_t {
     kCredited,
     /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
-    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at most
-    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The packet's
+    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at
+    /// most
+    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The
+    /// packet's
     /// status says so (PacketStatus::contact).
     kContact,
 };
@@ -100,7 +102,8 @@ struct Notification {
     uint8_t vpid = 0;   ///< the other side
     Notify kind = kNotifyRequester;
     RmaKind operation = RmaKind::kGet;
-    /// kOk, kAtuFault, kUnsupported (this way of copying is denied here; nothing moved), kPeerDead, kFailed.
+    /// kOk, kAtuFault, kUnsupported (this way of copying is denied here; nothing moved), kPeerDead, kFailed,
+    /// kBadMemory.
     Status status = Status::kOk;
 };
 static_assert(sizeof(Notification) == 16);

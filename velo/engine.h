@@ -111,6 +111,7 @@ class Engine {
         velo_rma_t* op = nullptr;
         velo_peer* peer = nullptr;
         rma::ChunkScheduler* scheduler = nullptr;
+        uint8_t finds = 0;  ///< times that its memory was looked for by address
     };
     static_assert(sizeof(RmaState) <= sizeof(velo_rma_t::engine));
 
@@ -150,6 +151,7 @@ class Engine {
         uint32_t own_chunks = 0;
         uint32_t due_bytes = 0;    ///< that were claimed by anyone, once nothing can be claimed any more
         uint32_t ended_bytes = 0;  ///< that arrived, or never will
+        uint64_t offset = 0;       ///< in its transfer
         uint16_t generation = 0;
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
         bool closed = false;   ///< nothing can be claimed any more
@@ -183,6 +185,8 @@ class Engine {
     static constexpr uint32_t kPullsMax = kSlots;
     static constexpr uint32_t kAnswersMax = 2 * kSlots;
     static constexpr uint32_t kNamedPartsMax = 4 * shm::kJointSlots;
+    /// Each time an operation's memory is looked for by address, another registration of it was revoked.
+    static constexpr uint8_t kFindsMax = 64;
     /// An on-node direct copy is made in pieces of this size, and so much is copied in one go before
     /// others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
@@ -284,18 +288,34 @@ class Engine {
     void look_at_clock();
 
     // Transfers and atomics (engine_rma.h).
-    void send_control(velo_peer& peer, const EngineHeader& header);
-    void advance_push(Push& push);
-    void push_ended(Push& push, Status status);
-    void wait_ended(uint32_t cookie, Status status, uint64_t value);
-    void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
+    [[nodiscard]] static uint64_t remote_bytes(const velo_rma_t& op) {
+        return op.kind == VELO_RMA_ATOMIC ? op.width : op.bytes;
+    }
+    /// The right that an operation needs at its target.
+    [[nodiscard]] static Access access_for(const velo_rma_t& op) {
+        if (op.kind == VELO_RMA_ATOMIC) return kAccessAtomic;
+        return op.kind == VELO_RMA_GET ? kAccessRead : kAccessWrite;
+    }
+    [[gnu::cold]] bool find_remote(RmaState& state);
+    [[gnu::cold]] void chunk_refused(RmaState& state, uint64_t offset, uint32_t bytes);
     uint32_t drive_transfers();
     uint32_t drive(rma::ChunkScheduler& scheduler);
     rma::ChunkScheduler& copies_of(velo_peer& peer);
     uint64_t issue(const rma::Chunk& chunk);
     bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
+    Status copy_on_node(const RmaState& state, const rma::Chunk& chunk);
     bool issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
+    void give_up_direct(velo_peer& peer);
+    [[gnu::cold]] void tell_of_denied_copies(const velo_peer& peer);
+    [[nodiscard]] bool first_on_node_to_tell_of_denial();
+    void chunk_done(RmaState& state, Status status);
+    void finished(velo_rma_t& op, Status status);
+    void post_atomic(RmaState& state);
+    bool post_device_atomic(RmaState& state);
+    void atomic_done(RmaState& state, Status status, uint64_t old_value);
+    uint32_t take_notifications();
+    // Blocks that both ends move (engine_joint.h).
     bool issue_joint(RmaState& state, const rma::Chunk& chunk);
     uint32_t drive_joints();
     bool take_own_chunk(uint32_t slot);
@@ -309,15 +329,14 @@ class Engine {
     [[nodiscard]] bool add_help(const Help& help);
     void on_joint(velo_peer& peer, const EngineHeader& header);
     void on_joint_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
-    void give_up_direct(velo_peer& peer);
-    [[gnu::cold]] void tell_of_denied_copies(const velo_peer& peer);
-    [[nodiscard]] bool first_on_node_to_tell_of_denial();
-    void chunk_done(RmaState& state, Status status);
-    void finished(velo_rma_t& op, Status status);
-    void post_atomic(RmaState& state);
-    bool post_device_atomic(RmaState& state);
-    void atomic_done(RmaState& state, Status status, uint64_t old_value);
-    uint32_t take_notifications();
+    // Messages between engines (engine_requests.h).
+    void send_control(velo_peer& peer, const EngineHeader& header);
+    void advance_push(Push& push);
+    void push_ended(Push& push, Status status);
+    void wait_ended(uint32_t cookie, Status status, uint64_t value);
+    void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
+    Status translate_request(uint64_t& nla, uint32_t& key, uint64_t bytes, uint32_t access,
+                             uint64_t& address);
     void receive_engine_message(velo_peer& peer, const std::byte* data, uint32_t bytes);
     void on_pull(velo_peer& peer, const EngineHeader& header);
     void on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes);
@@ -497,5 +516,6 @@ int Engine<D>::progress() {
 #include "velo/engine_messages.h"
 #include "velo/engine_peers.h"
 #include "velo/engine_report.h"
+#include "velo/engine_requests.h"
 #include "velo/engine_rma.h"
 #include "velo/engine_trace.h"

@@ -20,27 +20,33 @@ bool Engine<D>::issue_joint(RmaState& state, const rma::Chunk& chunk) {
     if (free_joints_.empty()) return false;
     const velo_rma_t& op = *state.op;
     velo_peer& peer = *state.peer;
-    const uint64_t offset = op.remote_address - op.remote.base + chunk.offset;
+    const uint64_t remote = op.remote_address + chunk.offset;
+    uint64_t nla = 0;
+    uint64_t address = 0;
+    for (;;) {
+        nla = op.remote.nla[0] + (remote - op.remote.base);
+        const Status status =
+            on_node_.atu_of(peer.index).translate(nla, chunk.bytes, op.remote.key[0], kAccessRead, address);
+        if (status == Status::kOk && address == remote) break;
+        if (!find_remote(state)) {
+            chunk_done(state, Status::kAtuFault);
+            return true;
+        }
+    }
     const uint8_t slot = free_joints_.back();
     Joint& joint = joints_[slot];
     const auto generation = static_cast<uint16_t>(joint.generation + 1);
     joint = {.peer = &peer,
              .state = &state,
              .local = static_cast<std::byte*>(op.local) + chunk.offset,
-             .remote = op.remote_address + chunk.offset,
-             .nla = op.remote.nla[0] + offset,
+             .remote = remote,
+             .nla = nla,
              .key = op.remote.key[0],
              .bytes = chunk.bytes,
              .chunk_bytes = joint_chunk_bytes(chunk.bytes),
+             .offset = chunk.offset,
              .generation = generation};
     joint.chunks = (joint.bytes + joint.chunk_bytes - 1) / joint.chunk_bytes;
-    uint64_t address = 0;
-    const Status status =
-        on_node_.atu_of(peer.index).translate(joint.nla, joint.bytes, joint.key, kAccessRead, address);
-    if (status != Status::kOk || address != joint.remote) {
-        chunk_done(state, Status::kAtuFault);
-        return true;
-    }
     free_joints_.pop_back();
     active_joints_.push_back(slot);
     if (peer.joints++ == 0) peer.heard = polls_;
@@ -109,7 +115,8 @@ bool Engine<D>::take_own_chunk(uint32_t slot) {
                                    .compare = offset});
         return true;
     }
-    if (status == Status::kOk && !on_node_.atu_of(joint.peer->index).valid(joint.nla, joint.key))
+    if ((status == Status::kOk || status == Status::kBadMemory) &&
+        !on_node_.atu_of(joint.peer->index).valid(joint.nla, joint.key))
         status = Status::kAtuFault;
     joint.ended_bytes += bytes;
     counters_.rma_get_bytes += bytes;
@@ -145,11 +152,17 @@ bool Engine<D>::end_joint_if_done(uint32_t slot) {
     if (!joint.closed) close_joint(joint, Status::kOk);
     RmaState& state = *joint.state;
     const Status status = joint.status;
+    const uint64_t offset = joint.offset;
+    const uint32_t bytes = joint.bytes;
     slots_.release(joint.cookie);
     --joint.peer->joints;
     free_joints_.push_back(static_cast<uint8_t>(slot));
     active_joints_.erase(std::find(active_joints_.begin(), active_joints_.end(), slot));
-    chunk_done(state, status);
+    if (status == Status::kAtuFault) {
+        chunk_refused(state, offset, bytes);
+    } else {
+        chunk_done(state, status);
+    }
     return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "velo/base/cma.h"
 #include "velo/engine.h"
+#include "velo/handle.h"
 
 namespace velo {
 
@@ -224,7 +225,9 @@ Status Engine<D>::register_memory(void* base, size_t bytes, uint32_t access, vel
     handle = {.base = reinterpret_cast<uint64_t>(base),
               .bytes = bytes,
               .nla = {here.nla, device.nla},
-              .key = {here.key, device.key}};
+              .key = {here.key, device.key},
+              .check = 0};
+    handle.check = check_of(handle);
     return Status::kOk;
 }
 

@@ -8,9 +8,9 @@
 #include <new>
 #include <utility>
 
-#include "velo/atomics.h"
 #include "velo/base/cma.h"
 #include "velo/engine.h"
+#include "velo/handle.h"
 
 namespace velo {
 
@@ -20,10 +20,11 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
     auto* state = new (op.engine) RmaState;
     state->op = &op;
     state->peer = &peer;
-    const uint64_t bytes = op.kind == VELO_RMA_ATOMIC ? op.width : op.bytes;
-    const uint64_t offset = op.remote_address - op.remote.base;
-    // The handle came from a peer: an offset outside its range would name somebody else's.
-    if (op.remote_address < op.remote.base || bytes > op.remote.bytes || offset > op.remote.bytes - bytes) {
+    if (remote_bytes(op) == 0) {
+        finished(op, Status::kOk);
+        return;
+    }
+    if (!names(op.remote, op.remote_address, remote_bytes(op)) && !find_remote(*state)) {
         finished(op, Status::kAtuFault);
         return;
     }
@@ -31,10 +32,6 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
         ++counters_.atomics;
         atomics_.push_back(state);
         drive_transfers();
-        return;
-    }
-    if (op.bytes == 0) {
-        finished(op, Status::kOk);
         return;
     }
     const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.key[1] != 0);
@@ -50,6 +47,37 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
     }
     state->scheduler->post(*state);
     drive_transfers();
+}
+
+/// Names the memory of an operation by the registration that holds its address now; for a handle that does
+/// not fit the address, or was revoked. False: there is none, or each one was revoked in its turn.
+template <class D>
+bool Engine<D>::find_remote(RmaState& state) {
+    if (state.finds == kFindsMax) return false;
+    ++state.finds;
+    ++counters_.rma_finds;
+    velo_rma_t& op = *state.op;
+    const velo_peer& peer = *state.peer;
+    op.remote = {.base = op.remote_address,
+                 .bytes = remote_bytes(op),
+                 .nla = {op.remote_address, 0},
+                 .key = {kKeyOfAddress, 0},
+                 .check = 0};
+    // Elsewhere the owner looks, when the request arrives.
+    if (peer.path != VELO_PATH_ON_NODE || peer.gone) return true;
+    return on_node_.atu_of(peer.index)
+               .find(op.remote_address, op.remote.bytes, access_for(op), op.remote.nla[0],
+                     op.remote.key[0]) == Status::kOk;
+}
+
+/// The owner's table refused a chunk, of which nothing that counts was moved.
+template <class D>
+void Engine<D>::chunk_refused(RmaState& state, uint64_t offset, uint32_t bytes) {
+    if (state.status == Status::kOk && find_remote(state)) {
+        issue({.transfer = &state, .offset = offset, .bytes = bytes});
+    } else {
+        chunk_done(state, Status::kAtuFault);
+    }
 }
 
 /// The scheduler of transfers with a peer that go in messages.
@@ -130,31 +158,43 @@ uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
 template <class D>
 bool Engine<D>::issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
-    const base::AtuView& atu = on_node_.atu_of(state.peer->index);
-    const int32_t pid = on_node_.pid(state.peer->index);
     const bool get = op.kind == VELO_RMA_GET;
-    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
-    auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
-    uint64_t address = 0;
-    Status status =
-        atu.translate(nla, chunk.bytes, op.remote.key[0], get ? kAccessRead : kAccessWrite, address);
-    if (status == Status::kOk) {
-        {
-            // The state is ours until chunk_done; other threads need not wait for the copy.
-            const Apart apart(*this);
-            status = get ? base::cma_read(pid, local, address, chunk.bytes)
-                         : base::cma_write(pid, local, address, chunk.bytes);
-        }
+    Status status = Status::kOk;
+    do {
+        status = copy_on_node(state, chunk);
         if (status == Status::kUnsupported) {
             give_up_direct(*state.peer);
             return false;
         }
-        if (status == Status::kOk && !atu.valid(nla, op.remote.key[0])) status = Status::kAtuFault;
-    }
+    } while (status == Status::kAtuFault && find_remote(state));
     if (status == Status::kOk) (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += chunk.bytes;
     slots_.release(cookie);
     chunk_done(state, status);
     return true;
+}
+
+/// kAtuFault: the memory is not, or no longer, registered as the operation names it; what was moved does not
+/// count.
+template <class D>
+Status Engine<D>::copy_on_node(const RmaState& state, const rma::Chunk& chunk) {
+    const velo_rma_t& op = *state.op;
+    const base::AtuView& atu = on_node_.atu_of(state.peer->index);
+    const int32_t pid = on_node_.pid(state.peer->index);
+    const uint64_t remote = op.remote_address + chunk.offset;
+    const uint64_t nla = op.remote.nla[0] + (remote - op.remote.base);
+    const uint32_t key = op.remote.key[0];  // another thread may find the memory elsewhere meanwhile
+    auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
+    uint64_t address = 0;
+    Status status = atu.translate(nla, chunk.bytes, key, access_for(op), address);
+    if (status != Status::kOk || address != remote) return Status::kAtuFault;
+    {
+        // The state is ours until chunk_done; other threads need not wait for the copy.
+        const Apart apart(*this);
+        status = op.kind == VELO_RMA_GET ? base::cma_read(pid, local, address, chunk.bytes)
+                                         : base::cma_write(pid, local, address, chunk.bytes);
+    }
+    const bool moved = status == Status::kOk || status == Status::kBadMemory;
+    return moved && !atu.valid(nla, key) ? Status::kAtuFault : status;
 }
 
 /// False: the device does not take it now; the slot is still taken.
@@ -289,6 +329,10 @@ bool Engine<D>::post_device_atomic(RmaState& state) {
 template <class D>
 void Engine<D>::atomic_done(RmaState& state, Status status, uint64_t old_value) {
     velo_rma_t& op = *state.op;
+    if (status == Status::kAtuFault && find_remote(state)) {
+        post_atomic(state);
+        return;
+    }
     if (status == Status::kOk && op.local != nullptr) std::memcpy(op.local, &old_value, op.width);
     finished(op, status);
 }
@@ -317,6 +361,10 @@ uint32_t Engine<D>::take_notifications() {
             atomic_done(*waiting.state, notification.status, notification.value);
             continue;
         }
+        if (notification.status == Status::kAtuFault) {
+            chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
+            continue;
+        }
         if (notification.status == Status::kOk) {
             const bool get = waiting.state->op->kind == VELO_RMA_GET;
             (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += waiting.bytes;
@@ -324,244 +372,6 @@ uint32_t Engine<D>::take_notifications() {
         chunk_done(*waiting.state, notification.status);
     }
     return taken;
-}
-
-// Messages between engines.
-
-/// An answer that is one too many for a peer that takes none is dropped.
-template <class D>
-void Engine<D>::send_control(velo_peer& peer, const EngineHeader& header) {
-    const bool answer = header.opcode == Opcode::kDone;
-    if (answer && peer.answers == kAnswersMax) [[unlikely]] {
-        ++counters_.engine_malformed;
-        return;
-    }
-    auto* control = static_cast<Control*>(free_controls_.pop_front());
-    if (control == nullptr) control = &controls_.emplace_back();
-    control->header = header;
-    control->peer = &peer;
-    control->data[0] = &control->header;
-    control->bytes[0] = sizeof control->header;
-    control->bytes[1] = 0;
-    control->tag = 0;
-    if (submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
-        free_controls_.push_back(control);
-    } else if (answer) {
-        ++peer.answers;
-    }
-}
-
-template <class D>
-void Engine<D>::start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes) {
-    auto* push = static_cast<Push*>(free_pushes_.pop_front());
-    if (push == nullptr) push = &pushes_.emplace_back();
-    push->header = header;
-    push->peer = &peer;
-    push->address = address;
-    push->left = bytes;
-    push->source_nla = header.opcode == Opcode::kPullData ? header.nla : 0;
-    push->source_key = header.opcode == Opcode::kPullData ? header.key : 0;
-    push->bytes[1] = 0;
-    advance_push(*push);
-}
-
-/// Sends the next pieces of a push, until one has to wait or all have left.
-template <class D>
-void Engine<D>::advance_push(Push& push) {
-    const uint32_t message_bytes_max = push.peer->path == VELO_PATH_ON_NODE
-                                           ? on_node_.message_bytes_max()
-                                           : options_.params.device_message_bytes_max;
-    const uint32_t piece_max = std::min(static_cast<uint32_t>(options_.params.copy_chunk),
-                                        message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
-    do {
-        const uint32_t sent = push.bytes[1];  // by the message that has just left
-        push.address += sent;
-        if (push.header.opcode == Opcode::kPutData) {
-            push.header.nla += sent;
-        } else {
-            push.header.value += sent;
-        }
-        if (push.left == 0) {
-            push_ended(push, Status::kOk);
-            return;
-        }
-        if (push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key)) {
-            push_ended(push, Status::kAtuFault);
-            return;
-        }
-        const auto piece = static_cast<uint32_t>(std::min<uint64_t>(push.left, piece_max));
-        push.left -= piece;
-        push.header.last = push.left == 0;
-        push.data[0] = &push.header;
-        push.bytes[0] = sizeof push.header;
-        push.data[1] = reinterpret_cast<const void*>(push.address);
-        push.bytes[1] = piece;
-        push.tag = 0;
-    } while (submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
-}
-
-/// All of a push has left, or nothing more of it will. A copied put that was refused meanwhile ends only now:
-/// until here its memory was in use.
-template <class D>
-void Engine<D>::push_ended(Push& push, Status status) {
-    const bool put = push.header.opcode == Opcode::kPutData;
-    const uint32_t cookie = push.header.cookie;
-    velo_peer& peer = *push.peer;
-    free_pushes_.push_back(&push);
-    if (!put) {
-        --peer.pulls;
-        if (status == Status::kOk || status == Status::kPeerDead) return;
-        ++counters_.atu_faults;
-        send_control(peer,
-                     {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = cookie});
-        return;
-    }
-    Waiting* waiting = slots_.find(cookie);
-    if (waiting == nullptr) return;
-    waiting->pushing = false;
-    if (waiting->refused == Status::kOk) waiting->refused = status;
-    if (waiting->refused != Status::kOk) wait_ended(cookie, waiting->refused, 0);
-}
-
-/// What waits under a cookie ends; a cookie that nothing waits under is no error.
-template <class D>
-void Engine<D>::wait_ended(uint32_t cookie, Status status, uint64_t value) {
-    Waiting* found = slots_.find(cookie);
-    if (found == nullptr) return;
-    if (found->pushing) {
-        found->refused = status;
-        return;
-    }
-    if (found->wait == Wait::kJoint) {
-        const uint8_t slot = found->joint;
-        Joint& joint = joints_[slot];
-        // `value`: bytes that the owner had claimed and will not bring.
-        joint.ended_bytes +=
-            static_cast<uint32_t>(std::min<uint64_t>(value, joint.bytes - joint.ended_bytes));
-        close_joint(joint, status);
-        end_joint_if_done(slot);
-        return;
-    }
-    const Waiting waiting = *found;
-    slots_.release(cookie);
-    if (waiting.wait == Wait::kAtomic) {
-        atomic_done(*waiting.state, status, value);
-    } else {
-        chunk_done(*waiting.state, status);
-    }
-}
-
-template <class D>
-void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, uint32_t bytes) {
-    EngineHeader header;
-    if (bytes < sizeof header) {
-        ++counters_.engine_malformed;
-        return;
-    }
-    std::memcpy(&header, data, sizeof header);
-    const std::byte* body = data + sizeof header;
-    const uint32_t body_bytes = bytes - static_cast<uint32_t>(sizeof header);
-    switch (header.opcode) {
-        case Opcode::kPull: on_pull(peer, header); return;
-        case Opcode::kPullData: on_pull_data(header, body, body_bytes); return;
-        case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
-        case Opcode::kAtomic: on_atomic(peer, header); return;
-        case Opcode::kDone: on_done(header); return;
-        case Opcode::kJoint: on_joint(peer, header); return;
-        case Opcode::kJointData: on_joint_data(peer, header, data, bytes); return;
-    }
-    ++counters_.engine_malformed;
-}
-
-template <class D>
-void Engine<D>::on_pull(velo_peer& peer, const EngineHeader& header) {
-    const auto refuse = [&](uint64_t& counter, Status status) {
-        ++counter;
-        send_control(
-            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
-    };
-    uint64_t address = 0;
-    if (header.value == 0 || on_node_.atu().view().translate(header.nla, header.value, header.key,
-                                                             kAccessRead, address) != Status::kOk) {
-        return refuse(counters_.atu_faults, Status::kAtuFault);
-    }
-    if (peer.pulls == kPullsMax) return refuse(counters_.engine_malformed, Status::kProtocol);
-    ++peer.pulls;
-    start_push(peer,
-               {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = header.nla, .key = header.key},
-               address, header.value);
-}
-
-template <class D>
-void Engine<D>::on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes) {
-    Waiting* waiting = slots_.find(header.cookie);
-    if (waiting == nullptr || waiting->wait != Wait::kPullChunk || header.value != waiting->received ||
-        bytes > waiting->bytes - waiting->received) {
-        ++counters_.engine_malformed;
-        return;
-    }
-    std::memcpy(static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received,
-                data, bytes);
-    waiting->received += bytes;
-    if (waiting->received != waiting->bytes) return;
-    RmaState& state = *waiting->state;
-    slots_.release(header.cookie);
-    chunk_done(state, Status::kOk);
-}
-
-template <class D>
-void Engine<D>::on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data,
-                            uint32_t bytes) {
-    uint64_t address = 0;
-    const Status status =
-        on_node_.atu().view().translate(header.nla, bytes, header.key, kAccessWrite, address);
-    if (status == Status::kOk) {
-        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
-    } else {
-        ++counters_.atu_faults;
-    }
-    // A piece that fails ends the whole; what is answered after that finds no one waiting.
-    if (status != Status::kOk || header.last != 0) {
-        send_control(
-            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
-    }
-}
-
-template <class D>
-void Engine<D>::on_atomic(velo_peer& peer, const EngineHeader& header) {
-    EngineHeader answer = {.opcode = Opcode::kDone, .cookie = header.cookie};
-    uint64_t address = 0;
-    Status status = Status::kProtocol;
-    if ((header.width == 4 || header.width == 8) && header.atomic < VELO_ATOMIC_COUNT) {
-        status =
-            on_node_.atu().view().translate(header.nla, header.width, header.key, kAccessAtomic, address);
-        if (status == Status::kOk && address % header.width != 0) status = Status::kBadParam;
-    }
-    if (status == Status::kOk) {
-        answer.value = apply_atomic(static_cast<velo_atomic_t>(header.atomic), header.width, address,
-                                    header.value, header.compare);
-        ++counters_.atomics_served;
-    } else {
-        ++counters_.atu_faults;
-    }
-    answer.status = static_cast<uint8_t>(status);
-    send_control(peer, answer);
-}
-
-template <class D>
-void Engine<D>::on_done(const EngineHeader& header) {
-    const Waiting* found = slots_.find(header.cookie);
-    const auto status = static_cast<Status>(header.status);
-    // A pull that went well ends with its last data, so only its failure is announced.
-    const bool expected =
-        found != nullptr && header.status <= static_cast<uint8_t>(Status::kProtocol) &&
-        (found->wait == Wait::kPutChunk || found->wait == Wait::kAtomic ||
-         ((found->wait == Wait::kPullChunk || found->wait == Wait::kJoint) && status != Status::kOk));
-    if (!expected) {
-        ++counters_.engine_malformed;
-        return;
-    }
-    wait_ended(header.cookie, status, header.value);
 }
 
 }  // namespace velo

@@ -45,7 +45,7 @@ namespace velo {
 /// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 8;
+    static constexpr uint16_t kVersion = 9;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;
@@ -67,7 +67,7 @@ struct EngineAddress {
     uint64_t host = 0;
     uint32_t message_bytes_max = 0;  ///< through the device
     uint32_t contact_slots = 0;
-    uint32_t device_bytes = 0;       ///< of `device` in use; 0: no device
+    uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);

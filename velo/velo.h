@@ -32,6 +32,7 @@ typedef enum {
     VELO_NO_RESOURCE,
     VELO_FAILED,
     VELO_PROTOCOL,
+    VELO_BAD_MEMORY,
 } velo_status_t;
 
 const char* velo_status_text(int status) VELO_NOEXCEPT;
@@ -87,12 +88,15 @@ typedef struct velo_send {
     bool stalled;
 } velo_send_t;
 
-/* A range of memory that peers may access. Flat; the owner publishes it as bytes. */
+/* A range of memory that peers may access. Flat; the owner publishes it as bytes. A host may hand over a
+ * handle that is of another range, revoked, or half overwritten: the registration that holds the address is
+ * used then. */
 typedef struct {
     uint64_t base; /* the owner's virtual address */
     uint64_t bytes;
     uint64_t nla[2]; /* on-node, device */
-    uint32_t key[2]; /* 0: not registered there; the transfer is refused */
+    uint32_t key[2]; /* 0: not registered there */
+    uint64_t check;  /* of the rest, written by velo_register */
 } velo_handle_t;
 
 typedef enum {
@@ -232,14 +236,16 @@ void velo_rma_here(velo_rma_t* rma) VELO_NOEXCEPT;
 /* Moves everything on that can move. Returns how many things happened. */
 int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* True for the first process of all that asks about a peer that has ended: it tells the user for the others. To
- * be asked within `peer_ended`; later, the peer's memory may have been given back, and nobody is the first. */
+/* True for the first process of all that asks about a peer that has ended: it tells the user for the others.
+ * To be asked within `peer_ended`; later, the peer's memory may have been given back, and nobody is the
+ * first. */
 bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
 /* Tells peers that this process is about to end because another one did. */
 void velo_follow(velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* True while a message or a transfer waits for something, or lies where it would be lost with this process. */
+/* True while a message or a transfer waits for something, or lies where it would be lost with this process.
+ */
 bool velo_busy(const velo_engine_t* engine) VELO_NOEXCEPT;
 
 void velo_counters(const velo_engine_t* engine, velo_counters_t* counters) VELO_NOEXCEPT;

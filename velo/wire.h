@@ -10,6 +10,10 @@
 
 namespace velo {
 
+/// In place of a registration's key: `nla` is an address, and the owner looks for a registration that holds
+/// it. Keys of registrations are odd.
+inline constexpr uint32_t kKeyOfAddress = 0;
+
 enum class Opcode : uint8_t {
     /// Asks for [nla, nla + value) to be sent back in kPullData messages.
     kPull = 1,

@@ -122,7 +122,8 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
         const RmaOperation& what = of[i]->what;
         Status status = parts[i].status;
         // What was revoked meanwhile may have been anything when it was moved.
-        if (status == Status::kOk && !atu.valid(what.nla, what.key)) status = Status::kAtuFault;
+        if ((status == Status::kOk || status == Status::kBadMemory) && !atu.valid(what.nla, what.key))
+            status = Status::kAtuFault;
         const auto offset = static_cast<uint32_t>(parts[i].local - what.local);
         own_part_ended(*of[i], peer, {offset, parts[i].bytes}, status);
     }

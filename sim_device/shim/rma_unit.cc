@@ -198,7 +198,7 @@ uint32_t RmaUnit::take_answers() {
         if (operation == nullptr || operation->stage != Stage::kAwaitingAnswer ||
             operation->generation != answer.operation_id >> 16 ||
             peers_[operation->what.peer].source != source_id(answer.node, answer.vpid) ||
-            answer.status > static_cast<uint8_t>(Status::kProtocol)) {
+            answer.status > static_cast<uint8_t>(kLastStatus)) {
             ++malformed_;
             continue;
         }

@@ -6,6 +6,7 @@
 
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
+#include "velo/handle.h"
 #include "velo/peer.h"
 #include "velo/velo.h"
 #include "velo/wire.h"
@@ -89,6 +90,7 @@ void mend_sum(EngineAddress& address) {
 
 velo_handle_t any_handle(Input& input, const velo_handle_t& known) {
     velo_handle_t handle = known;
+    handle.check = check_of(handle);
     if (input.flag()) damage(input, std::as_writable_bytes(std::span(&handle, 1)));
     return handle;
 }
@@ -120,7 +122,7 @@ void modex(Input& input) {
         send.data[0] = memory.data();
         send.bytes[0] = static_cast<uint32_t>(input.below(kMessageBytesMax));
         (void)velo_send(victim.engine, to, &send, 1);
-        velo_handle_t handle = {.base = 4096, .bytes = 4096, .nla = {}, .key = {1, 1}};
+        velo_handle_t handle = {.base = 4096, .bytes = 4096, .nla = {}, .key = {1, 1}, .check = 0};
         velo_rma_t& transfer = transfers.emplace_back();
         transfer.kind = VELO_RMA_GET;
         transfer.local = memory.data();
@@ -186,7 +188,8 @@ class OnNodePeer : public RawPeer {
         return {.base = reinterpret_cast<uint64_t>(memory_.data()),
                 .bytes = range.bytes,
                 .nla = {range.nla, 0},
-                .key = {range.key, 0}};
+                .key = {range.key, 0},
+                .check = 0};
     }
     bool accepts(const shm::Message&) { return true; }
     void deliver(shm::PeerIndex, const shm::Message& message) {
@@ -249,7 +252,8 @@ class DevicePeerOf : public RawPeer {
         return {.base = reinterpret_cast<uint64_t>(memory_.data()),
                 .bytes = range.bytes,
                 .nla = {0, range.nla},
-                .key = {1, range.key}};
+                .key = {1, range.key},
+                .check = 0};
     }
 
   private:
@@ -289,6 +293,10 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     },
     [](Input& input, const Known&, EngineHeader& header) { header.compare = input.below(kMemoryBytes); },
     [](Input&, const Known& known, EngineHeader& header) { header.value = known.last.value; },
+    [](Input& input, const Known& known, EngineHeader& header) {
+        header.key = kKeyOfAddress;
+        header.nla = known.handle.base + input.below(known.handle.bytes + 16);
+    },
 };
 
 }  // namespace
@@ -306,7 +314,8 @@ void engine(Input& input) {
         peer = std::make_unique<OnNodePeer>(address);
     }
     const HeapMemory open(kMemoryBytes), readable(kMemoryBytes), local(kMemoryBytes), sink(2 * kMemoryBytes);
-    const velo_handle_t remote = peer->memory();
+    velo_handle_t remote = peer->memory();
+    remote.check = check_of(remote);
     base::SharedSegment segment;  // of the victim
     require(base::SharedSegment::attach(address.on_node.segment, segment) == Status::kOk, "attach");
     Known known = {};

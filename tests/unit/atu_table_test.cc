@@ -53,6 +53,31 @@ TEST(AtuTable, what_peers_write_into_the_shared_table_changes_nothing_for_its_ow
     EXPECT_EQ(atu.table.registrations(), 0u);
 }
 
+TEST(AtuTable, a_range_is_found_by_address_with_its_rights_while_it_stands) {
+    Table atu(8);
+    Registration low, high, both;
+    ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x1000), 0x1000, kAccessRead, low), Status::kOk);
+    ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x3000), 0x1000, kAccessAny, high), Status::kOk);
+    uint64_t nla = 0;
+    uint32_t key = 0;
+    EXPECT_EQ(atu.table.view().find(0x1010, 0x100, kAccessRead, nla, key), Status::kOk);
+    EXPECT_EQ(nla, low.nla + 0x10);
+    EXPECT_EQ(key, low.key);
+    EXPECT_EQ(atu.table.view().find(0x3f00, 0x100, kAccessWrite, nla, key), Status::kOk);
+    EXPECT_EQ(nla, high.nla + 0xf00);
+    EXPECT_EQ(key, high.key);
+    EXPECT_EQ(atu.table.view().find(0x1010, 0x100, kAccessWrite, nla, key), Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().find(0x0fff, 2, kAccessRead, nla, key), Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().find(0x1f01, 0x100, kAccessRead, nla, key), Status::kAtuFault);
+    EXPECT_EQ(atu.table.view().find(0x1010, UINT64_MAX, kAccessRead, nla, key), Status::kAtuFault);
+    ASSERT_EQ(atu.table.add(reinterpret_cast<void*>(0x1000), 0x3000, kAccessRead, both), Status::kOk);
+    ASSERT_EQ(atu.table.remove(low), Status::kOk);
+    EXPECT_EQ(atu.table.view().find(0x1010, 0x100, kAccessRead, nla, key), Status::kOk);
+    EXPECT_EQ(key, both.key);
+    ASSERT_EQ(atu.table.remove(both), Status::kOk);
+    EXPECT_EQ(atu.table.view().find(0x1010, 0x100, kAccessRead, nla, key), Status::kAtuFault);
+}
+
 TEST(AtuTable, revoking_twice_is_refused) {
     Table atu(4);
     Registration range;

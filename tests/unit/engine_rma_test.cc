@@ -1,5 +1,6 @@
 /// Transfers and atomics between engines, over every way a chunk can go.
 #include "tests/unit/job.h"
+#include "velo/handle.h"
 
 namespace velo::test {
 namespace {
@@ -116,29 +117,28 @@ TEST_P(EngineRma, many_transfers_at_once_all_end_and_share) {
 TEST_P(EngineRma, access_outside_a_registration_moves_nothing_and_ends_in_an_error) {
     Job job(2, params());
     auto memory = pattern(8192, 2);
+    auto written = pattern(8192, 3);
     const auto before = memory;
+    const auto written_before = written;
     const velo_handle_t handle = registered(job[1], memory, 1);
-    const velo_handle_t writable = registered(job[1], memory, 2);
+    const velo_handle_t writable = registered(job[1], written, 2);
     struct Case {
         velo_rma_kind_t kind;
         velo_handle_t handle;
         uint64_t address;
         size_t bytes;
     };
-    velo_handle_t forged_key = handle;
-    forged_key.key[0] += 2;
-    forged_key.key[1] += 2;
     velo_handle_t forged_length = handle;
     forged_length.bytes = 1u << 30;
-    velo_handle_t forged_nla = handle;
-    forged_nla.nla[0] = forged_nla.nla[1] = UINT64_MAX - 5;
+    forged_length.check = check_of(forged_length);
+    velo_handle_t forged_base = handle;
+    forged_base.base -= 4096;
     const Case cases[] = {{VELO_RMA_GET, handle, handle.base + 8000, 1000},
                           {VELO_RMA_GET, handle, handle.base - 1, 10},
                           {VELO_RMA_GET, handle, handle.base + 9000, 1},
-                          {VELO_RMA_GET, forged_key, handle.base, 100},
                           {VELO_RMA_GET, forged_length, handle.base + 8000, 1000},
-                          {VELO_RMA_GET, forged_nla, handle.base, 100},
-                          {VELO_RMA_GET, writable, handle.base, 100},
+                          {VELO_RMA_GET, forged_base, handle.base - 100, 100},
+                          {VELO_RMA_GET, writable, writable.base, 100},
                           {VELO_RMA_PUT, handle, handle.base, 100},
                           {VELO_RMA_PUT, writable, handle.base + 8190, 3}};
     for (const Case& bad : cases) {
@@ -149,6 +149,7 @@ TEST_P(EngineRma, access_outside_a_registration_moves_nothing_and_ends_in_an_err
         job.drive([&] { return job[0].done.size() == 1; });
         EXPECT_EQ(job[0].done[0].second, VELO_ATU_FAULT);
         EXPECT_EQ(memory, before);
+        EXPECT_EQ(written, written_before);
         EXPECT_EQ(transfer.buffer, local);
     }
 }
@@ -156,14 +157,94 @@ TEST_P(EngineRma, access_outside_a_registration_moves_nothing_and_ends_in_an_err
 TEST_P(EngineRma, a_revoked_registration_is_not_accessible) {
     Job job(2, params());
     auto memory = pattern(4096, 2);
+    auto other = pattern(4096, 3);
     const velo_handle_t handle = registered(job[1], memory, 7);
     velo_deregister(job[1].engine, &handle);
-    const velo_handle_t successor = registered(job[1], memory, 7);
+    const velo_handle_t successor = registered(job[1], other, 7);
+    EXPECT_EQ(successor.nla[0], handle.nla[0]);
     EXPECT_NE(successor.key[0], handle.key[0]);
     Transfer get(VELO_RMA_GET, 16, handle, handle.base);
     velo_rma(job[0].engine, job[0].peers[1], &get.op);
     job.drive([&] { return job[0].done.size() == 1; });
     EXPECT_EQ(job[0].done[0].second, VELO_ATU_FAULT);
+}
+
+/// Handles for `wanted` that a host may hand over while their owner changes the table they lie in.
+std::vector<velo_handle_t> useless_handles(Rank& owner, std::vector<std::byte>& wanted,
+                                           std::vector<std::byte>& other) {
+    const velo_handle_t revoked = registered(owner, wanted, 7);
+    const velo_handle_t whole = registered(owner, wanted, 7);
+    const velo_handle_t others = registered(owner, other, 7);
+    velo_deregister(owner.engine, &revoked);
+    velo_handle_t base_of_one = others;  // of equal lengths: it would name a place in `other`
+    base_of_one.base = whole.base;
+    velo_handle_t key_of_one = others;
+    key_of_one.base = whole.base;
+    key_of_one.key[0] = whole.key[0];
+    key_of_one.key[1] = whole.key[1];
+    velo_handle_t unchecked = whole;
+    unchecked.check = 0;
+    return {revoked, others, base_of_one, key_of_one, unchecked, velo_handle_t{}};
+}
+
+TEST_P(EngineRma, a_handle_of_no_use_gives_the_memory_that_holds_the_address) {
+    Job job(2, params());
+    for (const size_t bytes : {size_t{8}, size_t{3000}, size_t{200'000}}) {
+        auto wanted = pattern(1u << 20, 4);
+        auto other = pattern(1u << 20, 5);
+        const auto other_before = other;
+        const auto address = reinterpret_cast<uint64_t>(wanted.data()) + 64;
+        for (const velo_handle_t& handle : useless_handles(job[1], wanted, other)) {
+            const auto run = [&](velo_rma_t& op) {
+                job[0].done.clear();
+                velo_rma(job[0].engine, job[0].peers[1], &op);
+                job.drive([&] { return job[0].done.size() == 1; });
+                ASSERT_EQ(job[0].done[0].second, VELO_OK);
+            };
+            Transfer get(VELO_RMA_GET, bytes, handle, address);
+            run(get.op);
+            EXPECT_EQ(std::memcmp(get.local(), wanted.data() + 64, bytes), 0);
+            EXPECT_TRUE(get.guards_intact());
+            Transfer put(VELO_RMA_PUT, bytes, handle, address);
+            run(put.op);
+            EXPECT_EQ(std::memcmp(put.local(), wanted.data() + 64, bytes), 0);
+            uint64_t before = 0;
+            std::memcpy(&before, wanted.data() + 64, sizeof before);
+            velo_rma_t add = {};
+            uint64_t fetched = 0;
+            add.kind = VELO_RMA_ATOMIC;
+            add.atomic = VELO_ATOMIC_ADD;
+            add.width = 8;
+            add.local = &fetched;
+            add.remote = handle;
+            add.remote_address = address;
+            add.operand = 7;
+            run(add);
+            EXPECT_EQ(fetched, before);
+            std::memcpy(&fetched, wanted.data() + 64, sizeof fetched);
+            EXPECT_EQ(fetched, before + 7);
+        }
+        EXPECT_EQ(other, other_before);
+    }
+    EXPECT_GT(job[0].counters().rma_finds, 0u);
+    EXPECT_EQ(job[0].counters().rma_failed, 0u);
+    EXPECT_FALSE(velo_busy(job[0].engine));
+}
+
+TEST_P(EngineRma, a_registration_that_is_revoked_under_way_is_replaced_by_another_of_the_same_memory) {
+    Job job(2, params());
+    auto source = pattern(3u << 20, 4);
+    const velo_handle_t first = registered(job[1], source, 1);
+    registered(job[1], source, 1);
+    Transfer get(VELO_RMA_GET, source.size(), first, first.base);
+    velo_rma(job[0].engine, job[0].peers[1], &get.op);
+    for (int i = 0; i < 3; ++i) {
+        for (auto& rank : job.ranks) velo_progress(rank->engine);
+    }
+    velo_deregister(job[1].engine, &first);
+    job.drive([&] { return job[0].done.size() == 1; });
+    EXPECT_EQ(job[0].done[0].second, VELO_OK);
+    EXPECT_EQ(std::memcmp(get.local(), source.data(), source.size()), 0);
 }
 
 TEST_P(EngineRma, atomics_of_every_kind_and_width_return_the_old_value) {
@@ -212,8 +293,9 @@ TEST_P(EngineRma, atomics_of_every_kind_and_width_return_the_old_value) {
 TEST_P(EngineRma, misaligned_and_unauthorised_atomics_end_in_an_error) {
     Job job(2, params());
     std::vector<std::byte> memory(64);
+    std::vector<std::byte> other(64);
     const velo_handle_t handle = registered(job[1], memory, 7);
-    const velo_handle_t readable = registered(job[1], memory, 3);
+    const velo_handle_t readable = registered(job[1], other, 3);
     for (const auto& [target, offset] : {std::pair{handle, 3u}, std::pair{readable, 8u}}) {
         velo_rma_t op = {};
         op.kind = VELO_RMA_ATOMIC;
@@ -227,6 +309,7 @@ TEST_P(EngineRma, misaligned_and_unauthorised_atomics_end_in_an_error) {
         job.drive([&] { return job[0].done.size() == 1; });
         EXPECT_NE(job[0].done[0].second, VELO_OK);
         EXPECT_EQ(memory, std::vector<std::byte>(64));
+        EXPECT_EQ(other, std::vector<std::byte>(64));
     }
 }
 

@@ -399,7 +399,7 @@ TEST_F(ShimDeaths, a_slow_sender_is_never_taken_for_a_dead_one) {
     EXPECT_EQ(device.shim_counters().abandoned_claims, 0u);
 }
 
-TEST_F(ShimDeaths, memory_unmapped_under_its_registration_is_a_fault) {
+TEST_F(ShimDeaths, memory_unmapped_under_its_registration_is_bad) {
     void* memory = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ShimDevice owner(config(0));
     ShimDevice reader(config(1));
@@ -416,7 +416,7 @@ TEST_F(ShimDeaths, memory_unmapped_under_its_registration_is_a_fault) {
               Status::kOk);
     Notification notification;
     for (uint64_t i = 0; i < 5 && !reader.poll_notification(notification); ++i) reader.progress(i);
-    EXPECT_EQ(notification.status, Status::kAtuFault);
+    EXPECT_EQ(notification.status, Status::kBadMemory);
     EXPECT_EQ(notification.value, 0u);
     munmap(memory, 4096);
 }

@@ -58,6 +58,26 @@ class AtuView {
         return Status::kOk;
     }
 
+    /// Names a registration of all of [address, address + bytes) with `access`. O(capacity): for a peer whose
+    /// handle is of another range, or revoked. A registration that stands all the while is found.
+    Status find(uint64_t address, uint64_t bytes, uint32_t access, uint64_t& nla, uint32_t& key) const {
+        for (uint32_t slot = 0; slot < capacity_; ++slot) {
+            const AtuEntry& entry = entries_[slot];
+            const uint32_t found = entry.key.load(std::memory_order_acquire);
+            const uint64_t offset = address - entry.base.load(std::memory_order_relaxed);
+            if (found % 2 == 0 || offset > kNlaOffsetMask) continue;
+            const uint64_t place = (uint64_t{slot} << kNlaOffsetBits) + offset;
+            uint64_t translated = 0;
+            // Reads the fields again, and checks that they are those of this key.
+            if (translate(place, bytes, found, access, translated) != Status::kOk || translated != address)
+                continue;
+            nla = place;
+            key = found;
+            return Status::kOk;
+        }
+        return Status::kAtuFault;
+    }
+
     /// True while the registration that `nla` and `key` name has not been revoked.
     [[nodiscard]] bool valid(uint64_t nla, uint32_t key) const {
         const uint64_t slot = nla >> kNlaOffsetBits;

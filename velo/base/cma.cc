@@ -12,7 +12,7 @@ namespace {
 
 Status status_of(int error) noexcept {
     switch (error) {
-        case EFAULT: return Status::kAtuFault;
+        case EFAULT: return Status::kBadMemory;
         case ESRCH: return Status::kPeerDead;
         case EPERM:
         case EACCES:
@@ -32,7 +32,7 @@ Status copy_all(Call call, uint64_t local, uint64_t remote, size_t bytes) noexce
             return status_of(errno);
         }
         // The kernel stops short of an unmapped page and says so only when asked for that page.
-        if (moved == 0) return Status::kAtuFault;
+        if (moved == 0) return Status::kBadMemory;
         local += static_cast<uint64_t>(moved);
         remote += static_cast<uint64_t>(moved);
         bytes -= static_cast<size_t>(moved);

@@ -11,8 +11,8 @@ namespace velo::base {
 
 /// Copies `bytes` from `remote` in process `pid` to `local`.
 /// kUnsupported: the kernel does not let us (seccomp, ptrace scope, namespaces), or not any more; nothing
-/// that counts was moved. kPeerDead: no such process. kAtuFault: part of either range is not mapped.
-/// kFailed: any other refusal.
+/// that counts was moved. kPeerDead: no such process. kBadMemory: part of either range is
+/// unmapped or protected. kFailed: any other refusal.
 Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept;
 
 /// The same, from `local` to `remote`; the data is visible there when this returns kOk.

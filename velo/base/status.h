@@ -24,7 +24,10 @@ enum class [[nodiscard]] Status : uint8_t{
     kFailed,
     /// What a peer sent does not obey the protocol. It was counted and dropped.
     kProtocol,
+    /// Memory that is registered, or the local end of a transfer, is unmapped or protected.
+    kBadMemory,
 };
+inline constexpr Status kLastStatus = Status::kBadMemory;
 
 [[nodiscard]] constexpr const char* to_string(Status status) noexcept {
     switch (status) {
@@ -37,6 +40,7 @@ enum class [[nodiscard]] Status : uint8_t{
         case Status::kNoResource: return "out of resources";
         case Status::kFailed: return "failed";
         case Status::kProtocol: return "protocol violation by the peer";
+        case Status::kBadMemory: return "memory that is unmapped or protected";
     }
     return "unknown status";
 }
