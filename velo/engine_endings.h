@@ -44,12 +44,12 @@ void Engine<D>::look_around(uint64_t now) {
     if (!ended_.empty()) sweep_ended();
     looks_unanswered_ = on_node_.unanswered() == 0 ? 0 : looks_unanswered_ + 1;
     if (looks_unanswered_ == kLooksUntilTold) {
+        const base::Failure failure = on_node_.unanswered_failure();
         log(0, "velo: rank " + std::to_string(options_.identity.rank) + ": " +
                    std::to_string(on_node_.unanswered()) +
-                   " processes wait to be attached, and their messages with them: memory or open files are "
-                   "short. "
-                   "Raise the memory limit, or ulimit -n or -v where they are low, or lower "
-                   "btl_velo_ring_bytes.");
+                   " processes wait to be attached, and their messages with them: " + to_text(failure) +
+                   ". " + remedy(failure) + " The job ends when that lasts " +
+                   std::to_string(options_.params.timeout) + " s (btl_velo_timeout).");
     }
     for (size_t index = 0; index < by_device_.size(); ++index) {
         velo_peer* peer = by_device_[index];
@@ -116,16 +116,30 @@ void Engine<D>::report_loss(const shm::Loss& loss) {
         peer = "rank " + std::to_string(by_on_node_[loss.peer]->rank) + " (pid " + std::to_string(loss.pid) +
                ")";
     }
-    const std::string tried = base::to_text(loss.failure) + ", tried for " +
-                              std::to_string(options_.params.timeout) + " s (btl_velo_timeout). " +
-                              base::remedy(loss.failure);
+    const std::string seconds = std::to_string(options_.params.timeout);
+    const std::string cause =
+        to_text(loss.failure) + ", tried for " + seconds + " s (btl_velo_timeout). " + remedy(loss.failure);
+    std::string what;
     switch (loss.cause) {
         case shm::Loss::Cause::kNoRing:
-            end_job(VELO_PATH_ON_NODE, loss.name,
-                    "no ring of " + std::to_string(shm::ring_bytes(options_.on_node.geometry)) +
-                        " bytes can be made to " + peer + ", so messages to it cannot be sent: " + tried);
+            what = "no ring of " + std::to_string(shm::ring_bytes(options_.on_node.geometry)) +
+                   " bytes can be made to " + peer + ", so messages to it cannot be sent: " + cause;
+            break;
+        case shm::Loss::Cause::kNotAttached:
+            what =
+                "the ring of " + peer + " cannot be attached, so its messages cannot be received: " + cause;
+            break;
+        case shm::Loss::Cause::kSenderGone:
+            what = peer + " ended before its ring was attached; its messages are lost (" +
+                   to_text(loss.failure) + ").";
+            break;
+        case shm::Loss::Cause::kGarbage:
+            what = peer +
+                   " wrote what cannot be to the memory of its ring; messages are lost. Look for a "
+                   "program that writes past its own memory, or another version of velo.";
             break;
     }
+    end_job(VELO_PATH_ON_NODE, loss.name, what);
 }
 
 /// Has the host show "velo: rank R: WHAT" and end the job. `what` names the peer, the cause and a remedy. To

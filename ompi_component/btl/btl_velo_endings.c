@@ -68,10 +68,12 @@ void mca_btl_velo_end_job(velo_path_t path, const char *line)
 
 void mca_btl_velo_job_failed(void *context, const velo_failure_t *failure)
 {
+    const bool other_job = failure->name >> 32 != opal_proc_local_get()->proc_name.jobid;
+
     (void) context;
-    if (failure->name >> 32 != opal_proc_local_get()->proc_name.jobid
-        && !mca_btl_velo_has_communicator_with(failure->name)) {
-        /* It was disconnected: no operation of this process needs it. */
+    /* After MPI_Finalize's barrier, or MPI_Comm_disconnect, no operation of this process needs the peer. */
+    if (mca_btl_velo_component.finalizing
+        || (other_job && !mca_btl_velo_has_communicator_with(failure->name))) {
         opal_output_verbose(1, opal_btl_base_framework.framework_output, "%s", failure->line);
         return;
     }

@@ -1,11 +1,14 @@
 // A job that ends in the way that its argument names, with messages of every kind under way until then.
 //
-//   end clean | abort | kill | stay | short | scarce
+//   end clean | abort | kill | stay | short | scarce | hidden
 //                      abort, kill: rank 1 does it; stay: until it is ended from outside; short: as clean,
 //                      but rank 1 has no address space left; scarce: every rank has some left, not enough for
-//                      all its rings of 16 MiB
+//                      all its rings of 16 MiB; hidden: rank 1 is not dumpable any more after MPI_Init
 // Each rank prints "pid N" when it is in the middle of it, and a clean end prints "PASS".
+#include <linux/capability.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,15 +46,26 @@ void limit_address_space(rlim_t more) {
     if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
 }
 
+/// A process that may trace all others also sees what is not dumpable.
+void respect_dumpable() {
+    __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+    if (syscall(SYS_capget, &header, data) != 0) std::abort();
+    // All of them: a process that has fewer than another one may not look into that either.
+    for (__user_cap_data_struct& part : data) part.effective = part.permitted = 0;
+    if (syscall(SYS_capset, &header, data) != 0) std::abort();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const std::string how = argc == 2 ? argv[1] : "";
-    constexpr const char* kWays[] = {"clean", "abort", "kill", "stay", "short", "scarce"};
+    constexpr const char* kWays[] = {"clean", "abort", "kill", "stay", "short", "scarce", "hidden"};
     if (std::find(std::begin(kWays), std::end(kWays), how) == std::end(kWays)) {
-        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short|scarce\n");
+        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short|scarce|hidden\n");
         return 2;
     }
+    if (how == "hidden") respect_dumpable();
     MPI_Init(&argc, &argv);
     int rank = 0;
     int size = 0;
@@ -60,8 +74,9 @@ int main(int argc, char** argv) {
     std::vector<char> out(kLarge, 'x');
     std::vector<char> in(static_cast<std::size_t>(size) * (kSmall + kLarge));
     constexpr int kRounds = 20;
-    const bool ends = how == "clean" || how == "short" || how == "scarce";
+    const bool ends = how == "clean" || how == "short" || how == "scarce" || how == "hidden";
     if (how == "short" && rank == 1) limit_address_space(4u << 20);
+    if (how == "hidden" && rank == 1 && prctl(PR_SET_DUMPABLE, 0) != 0) std::abort();
     if (how == "scarce") limit_address_space(80u << 20);
     for (int round = 0; round < kRounds || !ends; ++round) {
         exchange(out, in, rank, size);

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/job.h"
+#include "velo/peer.h"
 
 namespace velo::test {
 namespace {
@@ -26,9 +27,13 @@ class Limit {
 /// Two ranks of one node, of which the first sends to the second.
 class EngineLosses : public testing::Test {
   protected:
+    static constexpr shm::RingGeometry kRing = {.lines = 64, .body_bytes = 128u << 10};
+
     static velo_params_t params() {
         velo_params_t params = default_params();
         params.timeout = 1;
+        params.ring_lines = kRing.lines;
+        params.ring_bytes = kRing.body_bytes;
         return params;
     }
     void send() {
@@ -75,6 +80,39 @@ TEST_F(EngineLosses, a_message_goes_once_there_is_room_for_its_ring) {
     job_.drive([&] { return !job_[1].inbox.empty(); }, 200'000'000);
     EXPECT_EQ(job_[1].inbox[0].data, data_);
     EXPECT_FALSE(failed(0));
+}
+
+TEST_F(EngineLosses, a_ring_that_cannot_be_attached_ends_the_job) {
+    send();
+    EXPECT_TRUE(sent_);
+    const Limit limit(RLIMIT_NOFILE, 3);
+    job_.drive([&] { return failed(1); }, 200'000'000);
+    for (const char* word : {"rank 1", "rank 0", "Too many open files", "ulimit -n", "btl_velo_timeout"}) {
+        EXPECT_TRUE(has(line(1), word)) << word << " in " << line(1);
+    }
+    EXPECT_FALSE(failed(0));
+}
+
+TEST_F(EngineLosses, garbage_in_a_ring_ends_the_job) {
+    send();
+    job_.drive([&] { return job_[1].inbox.size() == 1; });
+    EngineAddress address;
+    std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
+    ASSERT_EQ(velo_address(job_[0].engine, bytes.data(), bytes.size()), sizeof address);
+    std::memcpy(&address, bytes.data(), sizeof address);
+    base::SharedSegment segment;
+    base::Mapping memory;
+    ASSERT_EQ(base::SharedSegment::attach(address.on_node.segment, segment), Status::kOk);
+    ASSERT_EQ(segment.map(segment.address().bytes, shm::ring_bytes(kRing), memory), Status::kOk);
+    const shm::RingView ring(memory.data(), kRing);
+    for (uint32_t line = 0; line < kRing.lines; ++line) {
+        ring.line(line).header.store(shm::LineHeader{.bytes = UINT32_MAX}.pack());
+    }
+    job_.drive([&] { return failed(1); }, 200'000'000);
+    EXPECT_EQ(job_[1].counters().on_node_garbage, 1u);
+    for (const char* word : {"velo: rank 1: rank 0 (pid ", "lost"}) {
+        EXPECT_TRUE(has(line(1), word)) << word << " in " << line(1);
+    }
 }
 
 }  // namespace

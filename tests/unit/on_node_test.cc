@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -152,6 +153,90 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     victim.look_around(died);
     EXPECT_EQ(victim.counters().contacts_refused, 1u);
     EXPECT_EQ(victim.unanswered(), 0u);
+    const std::vector<Loss> losses = victim.take_losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kGarbage);
+    EXPECT_EQ(losses[0].name, 2u);
+}
+
+/// Sends from `a` to `b`, which has no descriptor left for the look at the contact and a second one.
+std::vector<Loss> losses_without_descriptors(uint64_t timeout_ns, Inbox& inbox) {
+    OnNode a(config_for(1));
+    OnNodeConfig config = config_for(2);
+    config.timeout_ns = timeout_ns;
+    OnNode b(config);
+    PeerIndex peer = 0;
+    EXPECT_EQ(a.connect(b.address(), peer), Status::kOk);
+    EXPECT_EQ(b.connect(a.address(), peer), Status::kOk);
+    EXPECT_EQ(send(a, peer, "hello"), Status::kOk);
+    rlimit before = {};
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none = {3, before.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    std::vector<PeerIndex> died;
+    b.poll(16, inbox);
+    b.look_around(died);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(inbox.messages.empty());
+    std::vector<Loss> losses = b.take_losses();
+    b.look_around(died);
+    b.poll(16, inbox);
+    return losses;
+}
+
+TEST(OnNode, a_ring_that_cannot_be_attached_is_tried_again_until_the_time_is_over) {
+    Inbox inbox;
+    EXPECT_TRUE(losses_without_descriptors(UINT64_MAX, inbox).empty());
+    ASSERT_EQ(inbox.messages.size(), 1u);
+    EXPECT_EQ(inbox.messages[0].second, "hello");
+
+    inbox.messages.clear();
+    const std::vector<Loss> losses = losses_without_descriptors(0, inbox);
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kNotAttached);
+    EXPECT_TRUE(losses[0].known);
+    EXPECT_EQ(losses[0].name, 1u);
+    EXPECT_EQ(losses[0].failure.error, EMFILE);
+    EXPECT_TRUE(inbox.messages.empty());
+}
+
+TEST(OnNode, messages_of_a_process_that_ends_before_it_is_attached_are_lost) {
+    OnNode receiver(config_for(1));
+    const OnNodeAddress address = receiver.address();
+    const pid_t sender = fork();
+    if (sender == 0) {
+        OnNode sending(config_for(2));
+        PeerIndex peer = 0;
+        _exit(sending.connect(address, peer) == Status::kOk && send(sending, peer, "x") == Status::kOk ? 0
+                                                                                                       : 1);
+    }
+    int status = 1;
+    ASSERT_EQ(waitpid(sender, &status, 0), sender);
+    ASSERT_EQ(status, 0);
+    Inbox inbox;
+    receiver.poll(16, inbox);
+    const std::vector<Loss> losses = receiver.take_losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kSenderGone);
+    EXPECT_FALSE(losses[0].known);
+    EXPECT_EQ(losses[0].pid, sender);
+    EXPECT_EQ(receiver.unanswered(), 0u);
+}
+
+/// What a consumer writes back is no more trusted than what a producer writes.
+TEST_F(OnNodePair, a_reader_that_claims_to_have_read_what_was_not_written_is_a_loss) {
+    ASSERT_EQ(send(a, peer, "x"), Status::kOk);
+    base::Mapping memory;
+    base::SharedSegment segment;
+    ASSERT_EQ(base::SharedSegment::attach(a.address().segment, segment), Status::kOk);
+    const RingGeometry geometry = config_for(1).geometry;
+    ASSERT_EQ(segment.map(segment.address().bytes, ring_bytes(geometry), memory), Status::kOk);
+    RingView(memory.data(), geometry).control->consumed.cells.store(1u << 30);
+    for (uint32_t i = 0; i < 2 * geometry.lines; ++i) (void)!(send(a, peer, "x") == Status::kOk);
+    const std::vector<Loss> losses = a.take_losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kGarbage);
+    EXPECT_EQ(losses[0].name, 2u);
 }
 
 /// Bytes of a process's segment.
@@ -288,6 +373,10 @@ TEST(OnNode, garbage_in_one_ring_closes_that_ring_only_even_when_a_nested_poll_f
     receiver.poll(16, inbox);
     EXPECT_EQ(inbox.messages.back().second, "second");
     EXPECT_EQ(receiver.counters().garbage, 1u);
+    const std::vector<Loss> losses = receiver.take_losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].cause, Loss::Cause::kGarbage);
+    EXPECT_EQ(losses[0].name, 2u);
 }
 
 /// Twelve senders, more than are always polled.

@@ -33,6 +33,13 @@ struct Failure {
         case EAGAIN:
             return "Raise the memory limit of the container, or ulimit -v where it is low, or lower "
                    "btl_velo_ring_bytes or btl_velo_slots.";
+        case EACCES:
+            return "All ranks have to run as one user, and stay it; each executable has to be readable, and "
+                   "its "
+                   "process dumpable (prctl(2), PR_SET_DUMPABLE).";
+        case ENOENT:
+        case ESRCH:
+            return "All ranks have to run in one PID namespace, and the peer's process must not have ended.";
         case EPERM:
         case ENOSYS:
             return "The kernel, or a seccomp profile of the container, does not permit this call; permit it.";

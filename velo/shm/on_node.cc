@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
+#include <cerrno>
 #include <utility>
-
-#include "velo/base/clock.h"
 
 namespace velo::shm {
 
@@ -46,7 +44,7 @@ OnNodeAddress OnNode::address() const {
             .place = config_.place};
 }
 
-Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
+Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer, base::Failure* failure) {
     if (const auto known = by_name_.find(address.name); known != by_name_.end()) {
         peer = known->second;
         return Status::kOk;
@@ -59,8 +57,12 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer) {
     const Layout layout(address.registrations_max);
     auto entry = std::make_unique<Peer>();
     const auto index = spare_peers_.empty() ? static_cast<PeerIndex>(peers_.size()) : spare_peers_.back();
-    if (const Status status = life_.add(address.segment.pid, index); status != Status::kOk) return status;
-    if (const Status status = base::SharedSegment::attach(address.segment, entry->segment, layout.bytes);
+    if (const Status status = life_.add(address.segment.pid, index); status != Status::kOk) {
+        if (failure != nullptr) *failure = {.call = "pidfd_open", .error = ESRCH};
+        return status;
+    }
+    if (const Status status =
+            base::SharedSegment::attach(address.segment, entry->segment, layout.bytes, failure);
         status != Status::kOk) {
         life_.remove(index);
         return status;
@@ -106,7 +108,8 @@ Status OnNode::make_ring(Peer& peer, base::Failure& failure) {
 }
 
 /// False: not yet. Memory may come back, so it is asked for until the time is over.
-bool OnNode::ring_made(Peer& peer) {
+bool OnNode::ring_made(PeerIndex index) {
+    Peer& peer = *peers_[index];
     const uint64_t now = base::monotonic_ns();
     if (now < peer.next_try_ns) return false;
     base::Failure failure;
@@ -117,23 +120,25 @@ bool OnNode::ring_made(Peer& peer) {
     }
     if (peer.short_since_ns == 0) peer.short_since_ns = now;
     peer.next_try_ns = now + kRetryNs;
-    if (now - peer.short_since_ns >= config_.timeout_ns) lose(peer, Loss::Cause::kNoRing, failure);
+    if (now - peer.short_since_ns >= config_.timeout_ns) lose(index, Loss::Cause::kNoRing, failure);
     return false;
 }
 
 /// Once a peer.
-void OnNode::lose(Peer& peer, Loss::Cause cause, base::Failure failure) {
+void OnNode::lose(PeerIndex index, Loss::Cause cause, base::Failure failure) {
+    Peer& peer = *peers_[index];
     if (std::exchange(peer.lost, true)) return;
     losses_.push_back({.cause = cause,
                        .known = true,
-                       .peer = by_name_.at(peer.name),
+                       .peer = index,
                        .name = peer.name,
-                       .pid = peer.segment.address().pid,
+                       .pid = pid(index),
                        .failure = failure});
 }
 
-Status OnNode::first_contact(Peer& peer) {
-    if (!peer.out_memory && !ring_made(peer)) return Status::kAgain;
+Status OnNode::first_contact(PeerIndex index) {
+    Peer& peer = *peers_[index];
+    if (!peer.out_memory && !ring_made(index)) return Status::kAgain;
     const Contact contact = {.sender = address(),
                              .proof = peer.segment.address().token,
                              .ring_offset = peer.out_offset,
@@ -146,35 +151,60 @@ Status OnNode::first_contact(Peer& peer) {
     return status;
 }
 
-/// False: try again later. What can never be answered is dropped and counted.
-bool OnNode::answer_contact(const Contact& contact) {
+/// kAgain: another try may succeed. kProtocol: none can.
+Status OnNode::answer_contact(const Contact& contact, base::Failure& failure) {
+    if (!contact.geometry.valid()) return Status::kProtocol;
     PeerIndex index = 0;
-    if (contact.proof != segment_.address().token || !contact.geometry.valid()) {
-        ++counters_.contacts_refused;
-        return true;
-    }
-    if (const Status status = connect(contact.sender, index); status != Status::kOk) {
-        if (status != Status::kBadParam) return false;
-        ++counters_.contacts_refused;
-        return true;
+    if (const Status status = connect(contact.sender, index, &failure); status != Status::kOk) {
+        return status == Status::kBadParam ? Status::kProtocol : Status::kAgain;
     }
     Peer& peer = *peers_[index];
     // A second ring of the same peer would leave the first one's messages unread.
-    if (peer.in) {
-        ++counters_.contacts_refused;
-        return true;
-    }
-    const Status status = peer.segment.map(contact.ring_offset, ring_bytes(contact.geometry), peer.in_memory);
-    if (status != Status::kOk) {
-        if (status != Status::kBadParam) return false;
-        ++counters_.contacts_refused;
-        return true;
-    }
+    if (peer.in) return Status::kProtocol;
+    const Status status =
+        peer.segment.map(contact.ring_offset, ring_bytes(contact.geometry), peer.in_memory, &failure);
+    if (status != Status::kOk) return status == Status::kBadParam ? Status::kProtocol : Status::kAgain;
     peer.in = RingConsumer(RingView(peer.in_memory.data(), contact.geometry));
     peer.in.tell_attached();
     active_.push_back(index);
     ++counters_.rings_attached;
-    return true;
+    return Status::kOk;
+}
+
+/// Answers a contact, keeps it for another try, or gives it up with the messages in its ring.
+void OnNode::try_contact(Unanswered waiting, uint64_t now) {
+    // Without the proof it comes from none that was given the address, and carries nothing for this process.
+    if (waiting.contact.proof != segment_.address().token) {
+        ++counters_.contacts_refused;
+        return;
+    }
+    const Status status = answer_contact(waiting.contact, waiting.failure);
+    if (status == Status::kOk) return;
+    if (status == Status::kProtocol) return refuse_contact(waiting, Loss::Cause::kGarbage);
+    const auto known = by_name_.find(waiting.contact.sender.name);
+    const bool gone = known != by_name_.end()
+                          ? peers_[known->second]->dead
+                          : kill(waiting.contact.sender.segment.pid, 0) != 0 && errno == ESRCH;
+    if (gone) return refuse_contact(waiting, Loss::Cause::kSenderGone);
+    if (now - waiting.since_ns >= config_.timeout_ns || unanswered_.size() == kUnansweredMax) {
+        return refuse_contact(waiting, Loss::Cause::kNotAttached);
+    }
+    unanswered_.push_back(waiting);
+}
+
+void OnNode::refuse_contact(const Unanswered& waiting, Loss::Cause cause) {
+    ++counters_.contacts_refused;
+    const OnNodeAddress& sender = waiting.contact.sender;
+    if (const auto known = by_name_.find(sender.name); known != by_name_.end()) {
+        return lose(known->second, cause, waiting.failure);
+    }
+    if (losses_.size() == kLossesMax) return;
+    losses_.push_back({.cause = cause,
+                       .known = false,
+                       .peer = 0,
+                       .name = sender.name,
+                       .pid = sender.segment.pid,
+                       .failure = waiting.failure});
 }
 
 bool OnNode::disconnect(PeerIndex index) {
@@ -208,17 +238,8 @@ void OnNode::look_around(std::vector<PeerIndex>& died) {
     const size_t first = died.size();
     life_.poll(died);
     for (size_t i = first; i < died.size(); ++i) peers_[died[i]]->dead = true;
-    // A sender that is gone by now will not be attached any more.
-    constexpr size_t kUnansweredMax = 4096;
-    std::vector<Contact> again = std::exchange(unanswered_, {});
-    for (const Contact& contact : again) {
-        if (answer_contact(contact)) continue;
-        if (unanswered_.size() < kUnansweredMax && kill(contact.sender.segment.pid, 0) == 0) {
-            unanswered_.push_back(contact);
-        } else {
-            ++counters_.contacts_refused;
-        }
-    }
+    const uint64_t now = base::monotonic_ns();
+    for (const Unanswered& waiting : std::exchange(unanswered_, {})) try_contact(waiting, now);
 }
 
 /// Takes a ring out of those that are polled each time. False: it is not among them.
@@ -276,11 +297,7 @@ void OnNode::answer_bells() {
 void OnNode::close_ring(PeerIndex index) {
     if (!stop_polling(index)) return;
     ++counters_.garbage;
-    std::fprintf(
-        stderr,
-        "velo: process %d of this node wrote what cannot be into its ring; nothing of it is received any "
-        "more.\n",
-        pid(index));
+    lose(index, Loss::Cause::kGarbage);
 }
 
 }  // namespace velo::shm

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "velo/base/atu_table.h"
+#include "velo/base/clock.h"
 #include "velo/base/joint.h"
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
@@ -43,7 +44,10 @@ struct OnNodeConfig {
 /// Messages that can never be carried, to or from one peer: the job has to end.
 struct Loss {
     enum class Cause : uint8_t {
-        kNoRing,  ///< for timeout_ns there was no memory for the ring to the peer
+        kNoRing,       ///< for timeout_ns there was no memory for the ring to the peer
+        kNotAttached,  ///< for timeout_ns the peer's ring could not be attached
+        kSenderGone,   ///< the peer ended before its ring could be attached
+        kGarbage,      ///< the peer wrote what a ring, or a first contact, cannot hold
     };
     Cause cause = Cause::kNoRing;
     bool known = false;  ///< connected; `peer` is its index
@@ -80,8 +84,10 @@ class OnNode {
 
     [[nodiscard]] OnNodeAddress address() const;
 
-    /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here.
-    [[gnu::cold]] Status connect(const OnNodeAddress& address, PeerIndex& peer);
+    /// Makes a peer known, from what it published. Idempotent. kUnsupported: not attachable from here;
+    /// kNoResource: not now. `failure` then says why.
+    [[gnu::cold]] Status connect(const OnNodeAddress& address, PeerIndex& peer,
+                                 base::Failure* failure = nullptr);
 
     /// Room for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the
     /// first with the reason: kAgain or kPeerDead. bytes <=
@@ -93,13 +99,15 @@ class OnNode {
             return {};
         }
         if (!to.out) [[unlikely]] {
-            status = first_contact(to);
+            status = first_contact(peer);
             if (status != Status::kOk) return {};
         }
         const RingProducer::Room room = to.out.reserve(bytes, streaming(to));
         if (room.first == nullptr) {
             ++counters_.ring_full;
             status = Status::kAgain;
+            if (to.out.garbled()) [[unlikely]]
+                lose(peer, Loss::Cause::kGarbage);
         }
         return room;
     }
@@ -155,7 +163,7 @@ class OnNode {
     /// contacts again that could not be answered for want of something. Costs a system call.
     void look_around(std::vector<PeerIndex>& died);
 
-    /// What was lost since the last call; each loss once.
+    /// What was lost since the last call; one loss a peer.
     [[nodiscard]] std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
 
     /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
@@ -196,6 +204,10 @@ class OnNode {
 
     /// Contacts that wait for another try; not 0 for long only if something runs short here.
     [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
+    /// Why the first of them waits.
+    [[nodiscard]] base::Failure unanswered_failure() const {
+        return unanswered_.empty() ? base::Failure{} : unanswered_.front().failure;
+    }
 
     [[nodiscard]] uint64_t name(PeerIndex peer) const { return peers_[peer]->name; }
     [[nodiscard]] int32_t pid(PeerIndex peer) const { return peers_[peer]->segment.address().pid; }
@@ -217,6 +229,12 @@ class OnNode {
         RingGeometry geometry;
     };
     using ContactRing = base::MpscRing<Contact>;
+    /// A contact that waits for another try.
+    struct Unanswered {
+        Contact contact;
+        uint64_t since_ns = 0;
+        base::Failure failure;  ///< of the last try
+    };
     static constexpr uint32_t kContacts = 64;
     static constexpr uint32_t kBellWords = 16;
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
@@ -226,6 +244,9 @@ class OnNode {
     static constexpr uint32_t kStreamingMessages = 4;
     /// Memory that is short is asked for again after this time.
     static constexpr uint64_t kRetryNs = 50'000'000;
+    /// Bounds of what garbage can make this process keep.
+    static constexpr size_t kUnansweredMax = 4096;
+    static constexpr size_t kLossesMax = 64;
 
     struct Peer {
         uint64_t name = 0;
@@ -268,16 +289,19 @@ class OnNode {
         return peer.out.messages() - peer.sent_before >= kStreamingMessages;
     }
 
-    [[gnu::cold]] Status first_contact(Peer& peer);
+    [[gnu::cold]] Status first_contact(PeerIndex index);
     Status make_ring(Peer& peer, base::Failure& failure);
-    [[nodiscard]] bool ring_made(Peer& peer);
-    void lose(Peer& peer, Loss::Cause cause, base::Failure failure = {});
+    [[nodiscard]] bool ring_made(PeerIndex index);
+    [[gnu::cold]] void lose(PeerIndex index, Loss::Cause cause, base::Failure failure = {});
     void ring_bell(Peer& peer);
-    [[gnu::cold]] bool answer_contact(const Contact& contact);
+    [[gnu::cold]] Status answer_contact(const Contact& contact, base::Failure& failure);
+    [[gnu::cold]] void try_contact(Unanswered contact, uint64_t now);
+    void refuse_contact(const Unanswered& contact, Loss::Cause cause);
     void take_contacts() {
         Contact contact;
         while (contacts_.pop(contact)) [[unlikely]] {
-                if (!answer_contact(contact)) unanswered_.push_back(contact);
+                const uint64_t now = base::monotonic_ns();
+                try_contact({.contact = contact, .since_ns = now, .failure = {}}, now);
             }
     }
     void wake(PeerIndex peer);
@@ -298,7 +322,7 @@ class OnNode {
     std::unordered_map<uint64_t, PeerIndex> by_name_;
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;
-    std::vector<Contact> unanswered_;
+    std::vector<Unanswered> unanswered_;
     base::LifeWatch life_;
     std::vector<Loss> losses_;
     size_t sweep_ = 0;

@@ -99,6 +99,9 @@ class RingProducer {
     /// The consumer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return far_; }
 
+    /// The consumer claims to have read what was not written; nothing can be sent any more.
+    [[nodiscard]] bool garbled() const { return garbled_; }
+
     /// The consumer has mapped the ring.
     [[nodiscard]] bool attached() const {
         return ring_.control->sleep.attached.load(std::memory_order_acquire) != 0;
@@ -230,12 +233,20 @@ class RingProducer {
     // release in RingConsumer::release: the consumer has read what it gives back.
     bool refresh_lines(uint32_t needed) {
         const uint64_t lines = ring_.control->consumed.cells.load(std::memory_order_acquire) / 2;
-        if (lines - consumed_lines_ <= position_ - consumed_lines_) consumed_lines_ = lines;
+        if (lines - consumed_lines_ <= position_ - consumed_lines_) {
+            consumed_lines_ = lines;
+        } else {
+            garbled_ = true;
+        }
         return position_ + needed - consumed_lines_ <= ring_.geometry.lines;
     }
     bool refresh_bytes(uint64_t end) {
         const uint64_t bytes = ring_.control->consumed.body_bytes.load(std::memory_order_acquire);
-        if (bytes - consumed_bytes_ <= body_position_ - consumed_bytes_) consumed_bytes_ = bytes;
+        if (bytes - consumed_bytes_ <= body_position_ - consumed_bytes_) {
+            consumed_bytes_ = bytes;
+        } else {
+            garbled_ = true;
+        }
         // Nothing unread: skip the rest of the lap for free.
         return end - consumed_bytes_ <= ring_.geometry.body_bytes;
     }
@@ -253,6 +264,7 @@ class RingProducer {
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
     bool in_body_ = false;  ///< the reserved message
     bool far_ = false;
+    bool garbled_ = false;
 };
 
 /// A message as the consumer sees it, in place.
