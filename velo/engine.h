@@ -66,9 +66,10 @@ class Engine {
     /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
     /// wider than it stored.)
     [[gnu::always_inline]] Status send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag);
-    /// The lock stays held when the result is not nullptr, until commit().
+    /// The lock stays held when the result is not nullptr, until commit() or cancel().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes);
+    void cancel() { lock_.unlock(); }
     bool send(velo_peer& peer, velo_send_t& send);
 
     Status register_memory(void* base, size_t bytes, uint32_t access, velo_handle_t& handle);

@@ -147,6 +147,10 @@ void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t b
     engine->commit(*peer, tag, static_cast<uint32_t>(bytes));
 }
 
+void velo_cancel(velo_engine_t* engine) noexcept {
+    engine->cancel();
+}
+
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) noexcept {
     send->tag = tag;
     return engine->send(*peer, *send);

@@ -271,15 +271,33 @@ static int free_descriptor(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t
     return OPAL_SUCCESS;
 }
 
+static int pack(opal_convertor_t *convertor, void *to, size_t *bytes)
+{
+    struct iovec iov = {.iov_base = (IOVBASE_TYPE *) to, .iov_len = *bytes};
+    uint32_t iov_count = 1;
+
+    return opal_convertor_pack(convertor, &iov, &iov_count, bytes);
+}
+
+/* ob1 ignores that its message cannot be packed, or tries again without end: the job ends. */
+static __attribute__((noreturn)) void pack_failed(const mca_btl_base_module_t *btl, int rc, size_t packed,
+                                                  size_t bytes)
+{
+    char line[256];
+
+    snprintf(line, sizeof line,
+             "velo: rank %s: a message cannot be packed: opal_convertor_pack returned %d and packed %zu of %zu bytes. "
+             "Look for a datatype that was freed, or memory that was overwritten.",
+             OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid), rc, packed, bytes);
+    mca_btl_velo_end_job(((const mca_btl_velo_module_t *) btl)->path, line);
+}
+
 static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
                                               opal_convertor_t *convertor, uint8_t order, size_t reserve,
                                               size_t *size, uint32_t flags)
 {
     const size_t longest = longest_message((mca_btl_velo_module_t *) btl);
     mca_btl_base_descriptor_t *descriptor;
-    struct iovec iov;
-    uint32_t iov_count = 1;
-    size_t bytes;
 
     if (OPAL_UNLIKELY(reserve > longest)) {
         return NULL;
@@ -291,17 +309,14 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *btl, mca_bt
     if (OPAL_UNLIKELY(NULL == descriptor)) {
         return NULL;
     }
-    bytes = *size;
-    if (0 != bytes) {
-        iov.iov_base = (IOVBASE_TYPE *) ((char *) descriptor->des_segments->seg_addr.pval + reserve);
-        iov.iov_len = bytes;
-        if (OPAL_UNLIKELY(0 > opal_convertor_pack(convertor, &iov, &iov_count, &bytes))) {
-            return_frag((mca_btl_velo_frag_t *) descriptor);
-            return NULL;
+    if (0 != *size) {
+        const size_t wanted = *size;
+        const int rc = pack(convertor, (char *) descriptor->des_segments->seg_addr.pval + reserve, size);
+        if (OPAL_UNLIKELY(0 > rc || 0 == *size || *size > wanted)) {
+            pack_failed(btl, rc, *size, wanted);
         }
     }
-    *size = bytes;
-    descriptor->des_segments->seg_len = reserve + bytes;
+    descriptor->des_segments->seg_len = reserve + *size;
     return descriptor;
 }
 
@@ -372,11 +387,14 @@ static int sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, 
         } else {
             char *room = velo_reserve(mca_btl_velo_component.engine, endpoint->peer, total);
             if (NULL != room) {
-                struct iovec iov = {.iov_base = room + header_size, .iov_len = payload_size};
-                uint32_t iov_count = 1;
-                size_t bytes = payload_size;
+                size_t packed = payload_size;
+                int rc;
                 memcpy(room, header, header_size);
-                (void) opal_convertor_pack(convertor, &iov, &iov_count, &bytes);
+                rc = pack(convertor, room + header_size, &packed);
+                if (OPAL_UNLIKELY(0 > rc || packed != payload_size)) {
+                    velo_cancel(mca_btl_velo_component.engine);
+                    pack_failed(btl, rc, packed, payload_size);
+                }
                 velo_commit(mca_btl_velo_component.engine, endpoint->peer, tag, total);
                 return OPAL_SUCCESS;
             }

@@ -44,3 +44,27 @@ for layout in 0 1; do
 done
 denied all start EPERM 0 4
 denied all middle EPERM 0 4
+
+# A datatype that Open MPI cannot pack: by a return code, or by bytes that are missing.
+cat >"$work/pack.c" <<'EOF'
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+int32_t opal_convertor_pack(void *convertor, void *iov, uint32_t *count, size_t *bytes);
+int32_t opal_convertor_pack(void *convertor, void *iov, uint32_t *count, size_t *bytes)
+{
+    (void) convertor, (void) iov, (void) count;
+    if (strcmp(getenv("PACK"), "short") != 0)
+        return -1;
+    *bytes = 0;
+    return 1;
+}
+EOF
+${CC:-cc} -shared -fPIC -o "$work/pack.so" "$work/pack.c" || failed=$((failed + 1))
+for how in fails short; do
+    for bytes in small large; do
+        refused "a_${bytes}_message_whose_packing_${how/short/is_short}_ends_the_job" \
+            "velo: rank 0: opal_convertor_pack packed" \
+            -np 2 -x LD_PRELOAD="$work/pack.so" -x PACK=$how "$faultdir/gaps" $bytes
+    done
+done
