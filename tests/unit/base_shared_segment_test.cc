@@ -44,6 +44,44 @@ TEST(SharedSegment, another_process_attaches) {
     EXPECT_EQ(created.bytes()[5000], std::byte{7});
 }
 
+TEST(SharedSegment, no_process_can_shrink_it_or_keep_it_from_growing) {
+    SharedSegment created = SharedSegment::create("velo-test", 8192);
+    const pid_t child = fork();
+    if (child == 0) {
+        const std::string path =
+            "/proc/" + std::to_string(created.address().pid) + "/fd/" + std::to_string(created.address().fd);
+        const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (file < 0) _exit(1);
+        if (ftruncate(file, 4096) == 0 || errno != EPERM) _exit(2);
+        if (fcntl(file, F_ADD_SEALS, F_SEAL_GROW) == 0 || errno != EPERM) _exit(3);
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    created.bytes()[8191] = std::byte{1};  // SIGBUS if it was shrunk
+    uint64_t offset = 0;
+    EXPECT_EQ(created.grow(4096, offset), Status::kOk);
+    EXPECT_EQ(offset, 8192u);
+}
+
+TEST(SharedSegment, a_range_that_was_refused_can_be_had_later_on_any_node) {
+    rlimit before = {};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    SharedSegment segment = SharedSegment::create("velo-test", 8192);
+    rlimit low = before;
+    low.rlim_cur = 16384;
+    uint64_t offset = 0;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+    EXPECT_EQ(segment.grow(1u << 20, offset, 0), Status::kNoResource);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(segment.grow(4096, offset, 0), Status::kOk);
+    EXPECT_EQ(offset, 8192u);
+    Mapping memory;
+    ASSERT_EQ(segment.map(offset, 4096, memory), Status::kOk);
+    memory.data()[4095] = std::byte{1};
+}
+
 TEST(SharedSegment, a_child_of_fork_does_not_have_its_parents_mapping) {
     const SharedSegment created = SharedSegment::create("velo-test", 8192);
     const pid_t child = fork();

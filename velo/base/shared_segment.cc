@@ -204,8 +204,10 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
                                 : ". Lower the memory that velo is given or raise the limit of "
                                   "the container."));
     };
-    segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC);
+    segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment.fd_ < 0) throw fail("memfd_create", errno);
+    // A file that another process of the user truncates would be SIGBUS in every process that has it mapped.
+    if (fcntl(segment.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) throw fail("F_ADD_SEALS", errno);
     if (fchmod(segment.fd_, S_IRUSR | S_IWUSR) != 0) throw fail("fchmod", errno);
     if (const int error = allocate(segment.fd_, 0, bytes); error != 0) throw fail("allocation", error);
     if (Mapping::map(segment.fd_, 0, bytes, segment.mapping_) != Status::kOk) throw fail("mmap", errno);
@@ -285,14 +287,16 @@ Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node, Failur
     if (numa_node >= 0 && forbidden(file_bytes_, bytes) == 0) {
         // A file remembers where a range is to be, and is told before the pages exist.
         Mapping range;
-        if (ftruncate(fd_, static_cast<off_t>(file_bytes_ + bytes)) == 0 &&
+        struct stat info = {};
+        const auto end = static_cast<off_t>(file_bytes_ + bytes);
+        // An earlier try may have left the file longer.
+        if (fstat(fd_, &info) == 0 && (info.st_size >= end || ftruncate(fd_, end) == 0) &&
             Mapping::map(fd_, file_bytes_, bytes, range) == Status::kOk) {
             prefer_node(range.data(), bytes, numa_node);
         }
     }
     if (const int error = allocate(fd_, file_bytes_, bytes); error != 0) {
-        // What was told of the range may stay, and so may the file's size: no page of it exists.
-        (void)!ftruncate(fd_, static_cast<off_t>(file_bytes_));
+        // The file may have become longer, which is sealed; no page behind file_bytes_ exists.
         return fail(failure, Status::kNoResource, "posix_fallocate", error);
     }
     offset = file_bytes_;
