@@ -16,6 +16,7 @@
 
 #include "flowctl/plan.h"
 #include "rma/chunk_scheduler.h"
+#include "velo/base/chunked_memory.h"
 #include "velo/base/clock.h"
 #include "velo/base/copy.h"
 #include "velo/base/lock.h"
@@ -44,7 +45,7 @@ struct EngineOptions {
 };
 
 /// Who a queued message belongs to, and so what its completion means.
-enum class Origin : uint8_t { kHost, kControl, kPush };
+enum class Origin : uint8_t { kHost, kControl, kPush, kCopy };
 
 template <class D>
 class Engine {
@@ -64,13 +65,23 @@ class Engine {
     bool disconnect(velo_peer& peer);
 
     /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
-    /// wider than it stored.)
+    /// wider than it stored.) `kCopies`: a copy may be queued.
+    template <bool kCopies>
     [[gnu::always_inline]] Status send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag);
     /// The lock stays held when the result is not nullptr, until commit() or cancel().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes);
     void cancel() { lock_.unlock(); }
     bool send(velo_peer& peer, velo_send_t& send);
+    /// For what the host keeps of messages to a peer.
+    [[nodiscard]] void* allocate(velo_peer& peer, size_t bytes) {
+        const std::lock_guard guard(lock_);
+        return memory_.allocate(peer.memory, bytes);
+    }
+    void free(void* memory) {
+        const std::lock_guard guard(lock_);
+        memory_.free(memory);
+    }
 
     Status register_memory(void* base, size_t bytes, uint32_t access, velo_handle_t& handle);
     void deregister(const velo_handle_t& handle);
@@ -177,6 +188,10 @@ class Engine {
 
     /// Polls in a row that take packets before the rest of the device gets its turn.
     static constexpr uint32_t kBusyPollsMax = 8;
+    /// Copies that the first message of the host's to wait allows behind it; each further one allows twice as many.
+    static constexpr uint32_t kCopiesMin = 16;
+    static constexpr uint32_t kCopiesMax = 1u << 16;
+    static constexpr uint32_t kCopyBytesMax = 1024;
     /// Chunks and atomics that may wait for answers at a time.
     static constexpr uint32_t kSlots = 4096;
     /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
@@ -245,6 +260,8 @@ class Engine {
     Status try_send(velo_peer& peer, velo_send_t& send);
     [[gnu::noinline]] Status send_other_now(velo_peer& peer, const void* header, uint32_t header_bytes,
                                             const void* payload, uint32_t payload_bytes, uint8_t tag);
+    [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const void* header, uint32_t header_bytes,
+                                          const void* payload, uint32_t payload_bytes, uint8_t tag);
     void enqueue(velo_peer& peer, velo_send_t& send);
     uint32_t drive_pending();
     [[nodiscard]] bool source_gone(const velo_send_t& send);
@@ -361,6 +378,7 @@ class Engine {
 
     std::vector<velo_peer*> pending_peers_;
     uint64_t pending_ = 0;
+    base::ChunkedMemory memory_;
 
     rma::ChunkScheduler scheduler_;  ///< of direct transfers
     std::vector<velo_peer*> copying_peers_;

@@ -7,13 +7,18 @@
 namespace velo {
 
 template <class D>
+template <bool kCopies>
 inline Status Engine<D>::send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag) {
     const std::lock_guard guard(lock_);
     if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
         !peer.gone && on_node_.send_line(peer.index, parts, tag)) {
         return Status::kOk;
     }
-    return send_other_now(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
+    if constexpr (kCopies) {
+        return send_or_copy(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
+    } else {
+        return send_other_now(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
+    }
 }
 
 template <class D>
@@ -53,10 +58,40 @@ void Engine<D>::commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
     lock_.unlock();
 }
 
+/// A message of the host's that waits shows that the host does not wait for it: a blocking send would have polled
+/// until it left. So the next short messages are copied, and the host is finished with them, until that message
+/// leaves or as many were copied as it allowed; then the host's next one shows again.
+template <class D>
+Status Engine<D>::send_or_copy(velo_peer& peer, const void* header, uint32_t header_bytes, const void* payload,
+                               uint32_t payload_bytes, uint8_t tag) {
+    const Status status = send_other_now(peer, header, header_bytes, payload, payload_bytes, tag);
+    const uint32_t bytes = header_bytes + payload_bytes;
+    if (status != Status::kAgain) [[likely]]
+        return status;
+    if (peer.copies_left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
+    void* const memory = memory_.allocate(peer.memory, sizeof(velo_send_t) + bytes);
+    if (memory == nullptr) return Status::kAgain;
+    auto* const copy = new (memory) velo_send_t{};
+    auto* const data = reinterpret_cast<std::byte*>(copy + 1);
+    if (header_bytes != 0) std::memcpy(data, header, header_bytes);
+    if (payload_bytes != 0) std::memcpy(data + header_bytes, payload, payload_bytes);
+    copy->data[0] = data;
+    copy->bytes[0] = copy->total = bytes;
+    copy->tag = tag;
+    copy->message_class = static_cast<uint8_t>(MessageClass::kHost);
+    copy->origin = static_cast<uint8_t>(Origin::kCopy);
+    --peer.copies_left;
+    enqueue(peer, *copy);
+    return Status::kOk;
+}
+
 template <class D>
 bool Engine<D>::send(velo_peer& peer, velo_send_t& send) {
     const std::lock_guard guard(lock_);
-    return submit(peer, send, MessageClass::kHost, Origin::kHost);
+    if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
+    peer.copies_grant = std::clamp(2 * peer.copies_grant, kCopiesMin, kCopiesMax);
+    peer.copies_left = peer.copies_grant;
+    return false;
 }
 
 /// True: the message has left. False: it is queued, and completed() will be called for it.
@@ -131,6 +166,7 @@ uint32_t Engine<D>::drive_pending() {
             peer.pending.pop_front();
             --pending_;
             ++sent;
+            if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
             completed(*send, status);
         }
         if (peer.pending.empty() && i < pending_peers_.size() && pending_peers_[i] == &peer) {
@@ -152,6 +188,10 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             options_.host.sent(options_.host.context, &send, static_cast<int>(status));
             break;
         }
+        case Origin::kCopy:
+            // Where it never will, the host hears of the peer's end.
+            memory_.free(&send);
+            break;
         case Origin::kControl: {
             auto& control = static_cast<Control&>(send);
             const EngineHeader header = control.header;

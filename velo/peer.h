@@ -7,6 +7,7 @@
 #include <string>
 
 #include "rma/chunk_scheduler.h"
+#include "velo/base/chunked_memory.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
 #include "velo/shm/on_node.h"
@@ -35,6 +36,9 @@ struct velo_peer {
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's
     velo::base::IntrusiveQueue<velo_send_t> pending;
+    uint32_t copies_left = 0;   ///< short messages that may still be copied behind the host's last queued one
+    uint32_t copies_grant = 0;  ///< of these, what that message allowed
+    velo::base::ChunkedMemory::Filling memory = nullptr;
     /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to
     /// enter progress, which must not hold up transfers with others.
     std::unique_ptr<velo::rma::ChunkScheduler> copies;

@@ -25,6 +25,14 @@ static_assert(static_cast<int>(velo::kLastStatus) == VELO_BAD_MEMORY);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
+[[gnu::always_inline]] inline velo::shm::LineParts message_parts(const void* header, size_t header_bytes,
+                                                                const void* payload, size_t payload_bytes) {
+    return {.header = header,
+            .payload = payload,
+            .header_bytes = static_cast<uint32_t>(header_bytes),
+            .payload_bytes = static_cast<uint32_t>(payload_bytes)};
+}
+
 [[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
@@ -132,11 +140,14 @@ velo_path_t velo_peer_path(const velo_peer_t* peer) noexcept {
 
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    const velo::shm::LineParts parts = {.header = header,
-                                        .payload = payload,
-                                        .header_bytes = static_cast<uint32_t>(header_bytes),
-                                        .payload_bytes = static_cast<uint32_t>(payload_bytes)};
-    return static_cast<int>(engine->send_now(*peer, parts, tag));
+    const auto parts = message_parts(header, header_bytes, payload, payload_bytes);
+    return static_cast<int>(engine->send_now<false>(*peer, parts, tag));
+}
+
+int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+                      size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
+    const auto parts = message_parts(header, header_bytes, payload, payload_bytes);
+    return static_cast<int>(engine->send_now<true>(*peer, parts, tag));
 }
 
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {
@@ -149,6 +160,14 @@ void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t b
 
 void velo_cancel(velo_engine_t* engine) noexcept {
     engine->cancel();
+}
+
+void* velo_allocate(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {
+    return engine->allocate(*peer, bytes);
+}
+
+void velo_free(velo_engine_t* engine, void* memory) noexcept {
+    engine->free(memory);
 }
 
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) noexcept {

@@ -214,11 +214,22 @@ velo_path_t velo_peer_path(const velo_peer_t* peer) VELO_NOEXCEPT;
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
 
+/* The same, and where that is not possible a copy may be queued; `sent` is not called for it. Copies are taken
+ * only behind a message of velo_send's that still waits, and only a limited number behind each, so that a host
+ * which waits for its messages does not run ahead of its peer. */
+int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+                      size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
+
 /* Room for a message of `bytes` on an on-node ring, to be written in place and sent by velo_commit, or given up by
  * velo_cancel; NULL when there is none now. The lock is held from a successful reserve to either. */
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
 void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t bytes) VELO_NOEXCEPT;
 void velo_cancel(velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* Memory for what the host keeps of messages to a peer, which goes back to the system when it is freed. NULL: there is
+ * none. */
+void* velo_allocate(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
+void velo_free(velo_engine_t* engine, void* memory) VELO_NOEXCEPT;
 
 /* Sends or queues; never refuses. True: it has left, `sent` is not called. False: `sent` will be. */
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) VELO_NOEXCEPT;

@@ -34,8 +34,8 @@ typedef struct mca_btl_velo_component_t {
     velo_engine_t *engine;
     mca_btl_velo_module_t on_node;
     mca_btl_velo_module_t device;
-    opal_free_list_t eager_frags;
-    opal_free_list_t max_frags;
+    opal_free_list_t short_frags;
+    opal_free_list_t long_frags;
     opal_free_list_t rma_requests;
     opal_free_list_t registrations;
     opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
@@ -68,9 +68,14 @@ typedef struct mca_btl_velo_frag_t {
     velo_send_t send;
     mca_btl_velo_module_t *module;
     mca_btl_velo_endpoint_t *endpoint;
-    opal_free_list_t *list;
+    opal_free_list_t *list; /* NULL: memory of its own */
 } mca_btl_velo_frag_t;
 OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
+
+/* Every header of ob1's, and the longest message that it sends with sendi alone. */
+#define MCA_BTL_VELO_SHORT_BYTES 320
+/* No message is longer by default. */
+#define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
 
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {

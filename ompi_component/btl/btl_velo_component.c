@@ -69,8 +69,8 @@ static int component_open(void)
     mca_btl_velo_component.engine = NULL;
     mca_btl_velo_component.finalizing = false;
     mca_btl_velo_component.modules = 0;
-    OBJ_CONSTRUCT(&mca_btl_velo_component.eager_frags, opal_free_list_t);
-    OBJ_CONSTRUCT(&mca_btl_velo_component.max_frags, opal_free_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.short_frags, opal_free_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.long_frags, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.rma_requests, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.registrations, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.departed, opal_list_t);
@@ -87,8 +87,8 @@ static int component_close(void)
     mca_btl_velo_free_processes();
     OBJ_DESTRUCT(&mca_btl_velo_component.processes);
     OBJ_DESTRUCT(&mca_btl_velo_component.departed);
-    OBJ_DESTRUCT(&mca_btl_velo_component.eager_frags);
-    OBJ_DESTRUCT(&mca_btl_velo_component.max_frags);
+    OBJ_DESTRUCT(&mca_btl_velo_component.short_frags);
+    OBJ_DESTRUCT(&mca_btl_velo_component.long_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.rma_requests);
     OBJ_DESTRUCT(&mca_btl_velo_component.registrations);
     return OPAL_SUCCESS;
@@ -142,32 +142,25 @@ static int own_identity(velo_identity_t *identity)
 
 static int init_free_lists(void)
 {
-    const mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
-    const mca_btl_base_module_t *device = &mca_btl_velo_component.device.super;
-    const size_t eager = on_node->btl_eager_limit > device->btl_eager_limit ? on_node->btl_eager_limit
-                                                                            : device->btl_eager_limit;
-    const size_t longest = mca_btl_velo_component.params.on_node_message_bytes_max
-                                   > mca_btl_velo_component.params.device_message_bytes_max
-                               ? mca_btl_velo_component.params.on_node_message_bytes_max
-                               : mca_btl_velo_component.params.device_message_bytes_max;
     const struct {
         opal_free_list_t *list;
         size_t bytes;
         opal_class_t *class;
+        int max; /* -1: no limit */
         int inc;
     } lists[] = {
-        {&mca_btl_velo_component.eager_frags, sizeof(mca_btl_velo_frag_t) + eager,
-         OBJ_CLASS(mca_btl_velo_frag_t), 32},
-        {&mca_btl_velo_component.max_frags, sizeof(mca_btl_velo_frag_t) + longest,
-         OBJ_CLASS(mca_btl_velo_frag_t), 8},
-        {&mca_btl_velo_component.rma_requests, sizeof(mca_btl_velo_rma_t), OBJ_CLASS(mca_btl_velo_rma_t), 32},
+        {&mca_btl_velo_component.short_frags, sizeof(mca_btl_velo_frag_t) + MCA_BTL_VELO_SHORT_BYTES,
+         OBJ_CLASS(mca_btl_velo_frag_t), 512, 32},
+        {&mca_btl_velo_component.long_frags, sizeof(mca_btl_velo_frag_t) + MCA_BTL_VELO_LONG_BYTES,
+         OBJ_CLASS(mca_btl_velo_frag_t), 32, 8},
+        {&mca_btl_velo_component.rma_requests, sizeof(mca_btl_velo_rma_t), OBJ_CLASS(mca_btl_velo_rma_t), -1, 32},
         {&mca_btl_velo_component.registrations, sizeof(mca_btl_velo_registration_t),
-         OBJ_CLASS(mca_btl_velo_registration_t), 32},
+         OBJ_CLASS(mca_btl_velo_registration_t), -1, 32},
     };
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; ++i) {
         int rc = opal_free_list_init(lists[i].list, lists[i].bytes, opal_cache_line_size, lists[i].class, 0,
-                                     opal_cache_line_size, 0, -1, lists[i].inc, NULL, 0, NULL, NULL, NULL);
+                                     opal_cache_line_size, 0, lists[i].max, lists[i].inc, NULL, 0, NULL, NULL, NULL);
         if (OPAL_SUCCESS != rc) {
             return rc;
         }

@@ -220,22 +220,37 @@ static int finalize(mca_btl_base_module_t *btl)
     return OPAL_SUCCESS;
 }
 
-static mca_btl_velo_frag_t *get_frag(mca_btl_velo_module_t *module, size_t size)
+/* The lists are short, so that what waits in large numbers costs its own size and goes back to the system. */
+static mca_btl_velo_frag_t *get_frag(mca_btl_velo_module_t *module, mca_btl_velo_endpoint_t *endpoint, size_t size)
 {
-    opal_free_list_t *list = size <= module->super.btl_eager_limit ? &mca_btl_velo_component.eager_frags
-                                                                   : &mca_btl_velo_component.max_frags;
-    mca_btl_velo_frag_t *frag = (mca_btl_velo_frag_t *) opal_free_list_get(list);
+    opal_free_list_t *list = size <= MCA_BTL_VELO_SHORT_BYTES ? &mca_btl_velo_component.short_frags
+                                                              : &mca_btl_velo_component.long_frags;
+    mca_btl_velo_frag_t *frag = NULL;
 
-    if (OPAL_LIKELY(NULL != frag)) {
-        frag->list = list;
-        frag->module = module;
+    if (OPAL_LIKELY(size <= MCA_BTL_VELO_LONG_BYTES)) {
+        frag = (mca_btl_velo_frag_t *) opal_free_list_get(list);
     }
+    if (OPAL_UNLIKELY(NULL == frag)) {
+        list = NULL;
+        frag = velo_allocate(mca_btl_velo_component.engine, endpoint->peer, sizeof *frag + size);
+        if (NULL == frag) {
+            return NULL;
+        }
+        OBJ_CONSTRUCT(frag, mca_btl_velo_frag_t);
+    }
+    frag->list = list;
+    frag->module = module;
     return frag;
 }
 
 static void return_frag(mca_btl_velo_frag_t *frag)
 {
-    opal_free_list_return(frag->list, &frag->base.super);
+    if (OPAL_LIKELY(NULL != frag->list)) {
+        opal_free_list_return(frag->list, &frag->base.super);
+        return;
+    }
+    OBJ_DESTRUCT(frag);
+    velo_free(mca_btl_velo_component.engine, frag);
 }
 
 static size_t longest_message(const mca_btl_velo_module_t *module)
@@ -250,11 +265,10 @@ static mca_btl_base_descriptor_t *alloc(mca_btl_base_module_t *btl, mca_btl_base
     mca_btl_velo_module_t *module = (mca_btl_velo_module_t *) btl;
     mca_btl_velo_frag_t *frag;
 
-    (void) endpoint;
     if (OPAL_UNLIKELY(size > longest_message(module))) {
         return NULL;
     }
-    frag = get_frag(module, size);
+    frag = get_frag(module, endpoint, size);
     if (OPAL_UNLIKELY(NULL == frag)) {
         return NULL;
     }
@@ -359,29 +373,34 @@ void mca_btl_velo_sent(void *context, velo_send_t *sent, int status)
     completed(frag, true, mca_btl_velo_status(status));
 }
 
-/* Contiguous or empty payload: the parts go straight into the ring or the packets. */
-static int sendi_contiguous(velo_peer_t *peer, opal_convertor_t *convertor, void *header, size_t header_size,
-                            size_t payload_size, mca_btl_base_tag_t tag)
+/* Contiguous or empty payload: the parts go straight into the ring or the packets, or into a copy that waits if the
+ * caller could not keep a descriptor. */
+static inline int sendi_contiguous(velo_peer_t *peer, opal_convertor_t *convertor, void *header, size_t header_size,
+                                   size_t payload_size, mca_btl_base_tag_t tag, bool copies)
 {
     void *payload = NULL;
 
     if (0 != payload_size) {
         opal_convertor_get_current_pointer(convertor, &payload);
     }
+    if (copies) {
+        return velo_send_or_copy(mca_btl_velo_component.engine, peer, tag, header, header_size, payload,
+                                 payload_size);
+    }
     return velo_send_now(mca_btl_velo_component.engine, peer, tag, header, header_size, payload, payload_size);
 }
 
-static int sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor,
-                 void *header, size_t header_size, size_t payload_size, uint8_t order, uint32_t flags,
-                 mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+/* What is not sendi's most frequent use, and out of its way. */
+static int __attribute__((noinline))
+sendi_other(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, void *header,
+            size_t header_size, size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,
+            mca_btl_base_descriptor_t **descriptor)
 {
     const size_t total = header_size + payload_size;
 
     if (OPAL_LIKELY(total <= btl->btl_eager_limit)) {
         if (0 == payload_size || !opal_convertor_need_buffers(convertor)) {
-            if (OPAL_LIKELY(VELO_OK
-                            == sendi_contiguous(endpoint->peer, convertor, header, header_size, payload_size,
-                                                tag))) {
+            if (VELO_OK == sendi_contiguous(endpoint->peer, convertor, header, header_size, payload_size, tag, false)) {
                 return OPAL_SUCCESS;
             }
         } else {
@@ -404,6 +423,19 @@ static int sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, 
         *descriptor = alloc(btl, endpoint, order, total, flags);
     }
     return OPAL_ERR_OUT_OF_RESOURCE;
+}
+
+static int sendi(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor,
+                 void *header, size_t header_size, size_t payload_size, uint8_t order, uint32_t flags,
+                 mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor)
+{
+    if (OPAL_LIKELY(NULL == descriptor && header_size + payload_size <= btl->btl_eager_limit
+                    && (0 == payload_size || !opal_convertor_need_buffers(convertor)))) {
+        return VELO_OK == sendi_contiguous(endpoint->peer, convertor, header, header_size, payload_size, tag, true)
+                   ? OPAL_SUCCESS
+                   : OPAL_ERR_OUT_OF_RESOURCE;
+    }
+    return sendi_other(btl, endpoint, convertor, header, header_size, payload_size, order, flags, tag, descriptor);
 }
 
 bool mca_btl_velo_accepts(void *context, uint8_t tag)

@@ -131,6 +131,57 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
     EXPECT_EQ(job[1].inbox.back().tag, 2);
 }
 
+TEST_P(EngineMessages, short_messages_behind_one_that_waits_are_copied_and_keep_their_order) {
+    Job job(2, params());
+    std::vector<std::unique_ptr<Outgoing>> out;
+    std::vector<std::vector<std::byte>> expected;
+    const auto offer_copy = [&] {
+        std::vector<std::byte> data = pattern(expected.size() % 300, static_cast<uint32_t>(expected.size()));
+        const size_t header = data.size() / 3;
+        const int status = velo_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), header,
+                                             data.data() + header, data.size() - header);
+        if (status == VELO_OK) expected.push_back(data);
+        std::ranges::fill(data, std::byte{0xee});
+        return status == VELO_OK;
+    };
+    const auto send = [&] {
+        out.push_back(std::make_unique<Outgoing>(pattern(200, static_cast<uint32_t>(expected.size()))));
+        expected.push_back(out.back()->data);
+        return velo_send(job[0].engine, job[0].peers[1], &out.back()->send, 1);
+    };
+    while (offer_copy()) ASSERT_LT(expected.size(), 20000u) << "copied although nothing waits";
+    while (send()) ASSERT_LT(out.size(), 20000u) << "the receiver's memory has no bound";
+    size_t copies = 0;
+    size_t queued = 1;
+    for (; copies < 20000; ++copies) {
+        if (offer_copy()) continue;
+        ASSERT_FALSE(send());
+        ++queued;
+        ASSERT_TRUE(offer_copy());
+    }
+    EXPECT_LT(queued, 20u) << "messages that keep a descriptor";
+    job.drive([&] { return job[1].inbox.size() == expected.size() && !velo_busy(job[0].engine); });
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(job[1].inbox[i].data, expected[i]) << "message " << i;
+    EXPECT_EQ(job[0].sent_list.size(), queued);
+}
+
+TEST_P(EngineMessages, a_host_that_waits_for_each_message_is_granted_no_copies) {
+    Job job(2, params());
+    const auto data = pattern(100, 1);
+    size_t waited = 0;
+    for (int i = 0; i < 3000; ++i) {
+        if (velo_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) == VELO_OK) {
+            continue;
+        }
+        Outgoing out(data);
+        if (velo_send(job[0].engine, job[0].peers[1], &out.send, 1)) continue;
+        ++waited;
+        job.drive([&] { return job[0].sent_list.size() == waited; });
+    }
+    EXPECT_GT(waited, 0u);
+    EXPECT_EQ(job[0].counters().pending_count, waited);
+}
+
 TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused) {
     Job job(2, params());
     const auto send = [&] {
