@@ -329,6 +329,7 @@ class Engine {
     [[nodiscard]] bool first_on_node_to_tell_of_denial();
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);
+    [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
     void post_atomic(RmaState& state);
     bool post_device_atomic(RmaState& state);
     void atomic_done(RmaState& state, Status status, uint64_t old_value);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "velo/base/cma.h"
+#include "velo/base/text.h"
 #include "velo/engine.h"
 #include "velo/handle.h"
 
@@ -275,9 +276,8 @@ void Engine<D>::chunk_done(RmaState& state, Status status) {
 
 template <class D>
 void Engine<D>::finished(velo_rma_t& op, Status status) {
-    if (status != Status::kOk) ++counters_.rma_failed;
-    if (status == Status::kPeerDead) [[unlikely]]
-        tell_of_end(*reinterpret_cast<RmaState*>(op.engine)->peer);
+    if (status != Status::kOk) [[unlikely]]
+        report_failed(op, status);
     ++upcall_depth_;
     {
         // Whoever waits in the upcall for another transfer finds it driven.
@@ -285,6 +285,33 @@ void Engine<D>::finished(velo_rma_t& op, Status status) {
         options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
     }
     --upcall_depth_;
+}
+
+/// What the user can do about an operation that failed.
+[[nodiscard]] constexpr const char* remedy(Status status) {
+    switch (status) {
+        case Status::kAtuFault: return "Look for accesses outside a window, and to memory that was detached.";
+        case Status::kBadMemory:
+            return "Look for munmap or mprotect of memory that a window or a message is in.";
+        case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
+        case Status::kFailed: return "An operation that may have been carried out is not repeated.";
+        default: return "";
+    }
+}
+
+/// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender
+/// waiting, so the job ends here. The end of a peer is told as such.
+template <class D>
+void Engine<D>::report_failed(const velo_rma_t& op, Status status) {
+    ++counters_.rma_failed;
+    velo_peer& peer = *reinterpret_cast<const RmaState*>(op.engine)->peer;
+    if (status == Status::kPeerDead) return tell_of_end(peer);
+    const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
+    std::string text = kind;
+    base::append(text, " of %llu bytes %s rank %u, at address 0x%llx there, failed: %s. %s",
+                 base::number(remote_bytes(op)), op.kind == VELO_RMA_GET ? "from" : "to", peer.rank,
+                 base::number(op.remote_address), to_string(status), remedy(status));
+    end_job(peer.path, peer.name, text);
 }
 
 // Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are
@@ -358,7 +385,12 @@ uint32_t Engine<D>::take_notifications() {
         }
         slots_.release(cookie);
         if (waiting.wait == Wait::kDeviceAtomic) {
-            atomic_done(*waiting.state, notification.status, notification.value);
+            if (notification.status == Status::kUnsupported) {
+                waiting.state->op->remote.key[1] = 0;
+                post_atomic(*waiting.state);
+            } else {
+                atomic_done(*waiting.state, notification.status, notification.value);
+            }
             continue;
         }
         if (notification.status == Status::kAtuFault) {

@@ -147,7 +147,8 @@ typedef struct {
     bool followed;
 } velo_end_t;
 
-/* Why the job cannot go on: what was accepted from the host, or sent to it, cannot be carried out any more. */
+/* Why the job cannot go on: what was accepted from the host, or sent to it, cannot be carried out any more.
+ */
 typedef struct {
     const char* line; /* for the user: rank, cause and remedy */
     uint64_t name;    /* of the peer that it is about */
@@ -169,13 +170,14 @@ typedef struct {
                     size_t bytes);
     /* A message that velo_send queued has left. */
     void (*sent)(void* context, velo_send_t* send, int status);
+    /* Of an operation that failed, the host has heard before, by peer_ended or job_failed. */
     void (*rma_done)(void* context, velo_rma_t* rma, int status);
     /* Once for each connected peer that has ended, before what waits for it ends. May be NULL. */
     void (*peer_ended)(void* context, const velo_end_t* end);
     /* One line for the user; level 0: must be seen, 1: information. */
     void (*log)(void* context, int level, const char* line);
-    /* Shows the line and ends the job, unless the peer is no concern of the host's. Called once for each cause;
-     * where it returns, what waits goes on waiting. May be NULL: the line is logged. */
+    /* Shows the line and ends the job, unless the peer is no concern of the host's. Called once for each
+     * cause; where it returns, what waits goes on waiting. May be NULL: the line is logged. */
     void (*job_failed)(void* context, const velo_failure_t* failure);
 } velo_host_t;
 

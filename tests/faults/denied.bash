@@ -68,3 +68,18 @@ for how in fails short; do
             -np 2 -x LD_PRELOAD="$work/pack.so" -x PACK=$how "$faultdir/gaps" $bytes
     done
 done
+
+# Operations that cannot be carried out are told of, with rank and cause, and the job ends.
+for layout in 0 1; do
+    for what in get put; do
+        refused "a_${what}_of_protected_memory_is_one_line_with_${layout}_ranks_a_node" \
+            "velo: rank 1 $what of 8 bytes rank 0 failed unmapped or protected" \
+            -np 2 --mca btl_velo_ranks_per_node $layout "$faultdir/onesided" $what
+    done
+done
+refused an_atomic_that_the_device_fails_is_one_line "velo: rank bytes failed: failure of the device" \
+    "${two[@]}" --mca btl_velo_faults rma_fail=1 "$faultdir/onesided" add
+# What can go another way does, and is right.
+works denied_atomics_go_in_messages "${two[@]}" --mca btl_velo_faults seed=3,rma_denied=0.5 "$faultdir/onesided" add
+works faults_of_the_device_table_are_asked_about_again "${two[@]}" --mca btl_velo_faults atu_fault=1 \
+    "$faultdir/onesided" move

@@ -85,6 +85,30 @@ TEST(EngineDenial, in_mid_run_is_told_of_by_one_rank_of_the_node) {
     EXPECT_EQ(lines_of_denial(job), 1u);
 }
 
+TEST(EngineDenial, of_atomics_by_the_device_makes_them_go_in_messages) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.faults = "rma_denied=1";
+    Job job(2, params);
+    alignas(8) uint64_t sum = 5;
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job[1].engine, &sum, sizeof sum, 7, &handle), VELO_OK);
+    uint64_t before = 0;
+    velo_rma_t add{};
+    add.kind = VELO_RMA_ATOMIC;
+    add.atomic = VELO_ATOMIC_ADD;
+    add.width = 8;
+    add.local = &before;
+    add.remote = handle;
+    add.remote_address = handle.base;
+    add.operand = 4;
+    velo_rma(job[0].engine, job[0].peers[1], &add);
+    job.drive([&] { return !job[0].done.empty(); });
+    EXPECT_EQ(job[0].done[0].second, VELO_OK);
+    EXPECT_EQ(before, 5u);
+    EXPECT_EQ(sum, 9u);
+}
+
 class EngineDenied : public testing::TestWithParam<velo_rma_kind_t> {};
 
 TEST_P(EngineDenied, a_copy_that_is_refused_while_other_threads_take_all_slots_goes_in_messages) {

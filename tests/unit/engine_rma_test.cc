@@ -148,6 +148,14 @@ TEST_P(EngineRma, access_outside_a_registration_moves_nothing_and_ends_in_an_err
         velo_rma(job[0].engine, job[0].peers[1], &transfer.op);
         job.drive([&] { return job[0].done.size() == 1; });
         EXPECT_EQ(job[0].done[0].second, VELO_ATU_FAULT);
+        ASSERT_EQ(job[0].failures.size(), 1u) << "a host may not look at the status";
+        const std::string kind = bad.kind == VELO_RMA_GET ? "rank 0: a get of " : "rank 0: a put of ";
+        EXPECT_NE(job[0].failures[0].line.find(kind + std::to_string(bad.bytes) + " bytes"),
+                  std::string::npos)
+            << job[0].failures[0].line;
+        EXPECT_NE(job[0].failures[0].line.find("rank 1, "), std::string::npos);
+        EXPECT_NE(job[0].failures[0].line.find("outside registered memory"), std::string::npos);
+        job[0].failures.clear();
         EXPECT_EQ(memory, before);
         EXPECT_EQ(written, written_before);
         EXPECT_EQ(transfer.buffer, local);

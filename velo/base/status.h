@@ -38,7 +38,7 @@ inline constexpr Status kLastStatus = Status::kBadMemory;
         case Status::kUnsupported: return "unsupported";
         case Status::kPeerDead: return "peer is dead";
         case Status::kNoResource: return "out of resources";
-        case Status::kFailed: return "failed";
+        case Status::kFailed: return "a failure of the device or the kernel";
         case Status::kProtocol: return "protocol violation by the peer";
         case Status::kBadMemory: return "memory that is unmapped or protected";
     }
