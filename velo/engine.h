@@ -358,10 +358,11 @@ class Engine {
                              uint64_t& address);
     void receive_engine_message(velo_peer& peer, const std::byte* data, uint32_t bytes);
     void on_pull(velo_peer& peer, const EngineHeader& header);
-    void on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    void on_pull_data(const velo_peer& peer, const EngineHeader& header, const std::byte* data,
+                      uint32_t bytes);
     void on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
     void on_atomic(velo_peer& peer, const EngineHeader& header);
-    void on_done(const EngineHeader& header);
+    void on_done(const velo_peer& peer, const EngineHeader& header);
 
     EngineOptions options_;
     mutable base::OptionalLock lock_;

@@ -147,10 +147,10 @@ void Engine<D>::receive_engine_message(velo_peer& peer, const std::byte* data, u
     const uint32_t body_bytes = bytes - static_cast<uint32_t>(sizeof header);
     switch (header.opcode) {
         case Opcode::kPull: on_pull(peer, header); return;
-        case Opcode::kPullData: on_pull_data(header, body, body_bytes); return;
+        case Opcode::kPullData: on_pull_data(peer, header, body, body_bytes); return;
         case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
         case Opcode::kAtomic: on_atomic(peer, header); return;
-        case Opcode::kDone: on_done(header); return;
+        case Opcode::kDone: on_done(peer, header); return;
         case Opcode::kJoint: on_joint(peer, header); return;
         case Opcode::kJointData: on_joint_data(peer, header, data, bytes); return;
     }
@@ -188,10 +188,11 @@ void Engine<D>::on_pull(velo_peer& peer, const EngineHeader& header) {
 }
 
 template <class D>
-void Engine<D>::on_pull_data(const EngineHeader& header, const std::byte* data, uint32_t bytes) {
+void Engine<D>::on_pull_data(const velo_peer& peer, const EngineHeader& header, const std::byte* data,
+                             uint32_t bytes) {
     Waiting* waiting = slots_.find(header.cookie);
-    if (waiting == nullptr || waiting->wait != Wait::kPullChunk || header.value != waiting->received ||
-        bytes > waiting->bytes - waiting->received) {
+    if (waiting == nullptr || waiting->wait != Wait::kPullChunk || waiting->state->peer != &peer ||
+        header.value != waiting->received || bytes > waiting->bytes - waiting->received) {
         ++counters_.engine_malformed;
         return;
     }
@@ -246,12 +247,13 @@ void Engine<D>::on_atomic(velo_peer& peer, const EngineHeader& header) {
 }
 
 template <class D>
-void Engine<D>::on_done(const EngineHeader& header) {
+void Engine<D>::on_done(const velo_peer& peer, const EngineHeader& header) {
     const Waiting* found = slots_.find(header.cookie);
     const auto status = static_cast<Status>(header.status);
     // A pull that went well ends with its last data, so only its failure is announced.
     const bool expected =
-        found != nullptr && header.status <= static_cast<uint8_t>(kLastStatus) &&
+        found != nullptr && found->state->peer == &peer &&
+        header.status <= static_cast<uint8_t>(kLastStatus) &&
         (found->wait == Wait::kPutChunk || found->wait == Wait::kAtomic ||
          ((found->wait == Wait::kPullChunk || found->wait == Wait::kJoint) && status != Status::kOk));
     if (!expected) {

@@ -1,4 +1,6 @@
 /// What a peer that asks without end, and reads no answer, makes an engine keep.
+#include <span>
+
 #include "tests/unit/job.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
@@ -13,7 +15,8 @@ constexpr uint32_t kBytes = 256u << 10;
 /// An engine with registered memory, and a peer that speaks to it below its own engine.
 class EngineHostile : public testing::Test {
   protected:
-    EngineHostile() : job_(1, default_params()), memory_(pattern(kBytes, 7)) {
+    explicit EngineHostile(uint32_t ranks = 1, const velo_params_t& params = default_params())
+        : job_(ranks, params), memory_(pattern(kBytes, 7)) {
         EXPECT_EQ(velo_register(job_[0].engine, memory_.data(), kBytes, 1, &handle_), VELO_OK);
         std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
         EngineAddress address;
@@ -25,12 +28,14 @@ class EngineHostile : public testing::Test {
         return {.opcode = opcode, .nla = handle_.nla[0], .key = handle_.key[0], .value = value};
     }
     /// The engine takes each message before the next one is sent.
-    void send(const EngineHeader& header) {
+    void send(const EngineHeader& header, std::span<const std::byte> body = {}) {
         Status status = Status::kOk;
-        std::byte* room = peer_.reserve_whole(to_, sizeof header, status);
+        const auto bytes = static_cast<uint32_t>(sizeof header + body.size());
+        std::byte* room = peer_.reserve_whole(to_, bytes, status);
         ASSERT_NE(room, nullptr) << to_string(status);
         std::memcpy(room, &header, sizeof header);
-        peer_.commit(to_, MessageClass::kEngine, 0, sizeof header, true);
+        if (!body.empty()) std::memcpy(room + sizeof header, body.data(), body.size());
+        peer_.commit(to_, MessageClass::kEngine, 0, bytes, true);
         velo_progress(job_[0].engine);
     }
     /// Until no answer leaves any more.
@@ -45,7 +50,7 @@ class EngineHostile : public testing::Test {
     Job job_;
     std::vector<std::byte> memory_;
     velo_handle_t handle_{};
-    shm::OnNode peer_{{.name = (uint64_t{77} << 32) + 1}};
+    shm::OnNode peer_{{.name = (uint64_t{77} << 32) + 9}};
     shm::PeerIndex to_ = 0;
 };
 
@@ -82,6 +87,55 @@ TEST_F(EngineHostile, parts_by_name_are_bounded) {
     for (int i = 0; i < 1000; ++i) send(part);
     EXPECT_EQ(malformed(), 1000 - 4 * shm::kJointSlots);
 }
+
+/// Rank 0 waits for answers of rank 1, and the hostile peer knows how it names them.
+class EngineForged : public EngineHostile, public testing::WithParamInterface<velo_rma_kind_t> {
+  protected:
+    EngineForged() : EngineHostile(2, params()) {}
+    static velo_params_t params() {
+        velo_params_t params = default_params();
+        params.single_copy = "none";
+        return params;
+    }
+};
+
+TEST_P(EngineForged, an_answer_of_another_process_than_the_one_asked_ends_nothing) {
+    alignas(8) std::array<std::byte, 64> theirs;
+    alignas(8) std::array<std::byte, 64> local;
+    theirs.fill(std::byte{3});
+    local.fill(std::byte{5});
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job_[1].engine, theirs.data(), theirs.size(), 7, &handle), VELO_OK);
+    velo_rma_t op{};
+    op.kind = GetParam();
+    op.atomic = VELO_ATOMIC_SWAP;
+    op.width = 8;
+    op.local = local.data();
+    op.remote = handle;
+    op.remote_address = handle.base;
+    op.bytes = local.size();
+    op.operand = 0x0505050505050505;
+    velo_rma(job_[0].engine, job_[0].peers[1], &op);
+    const uint64_t before = malformed();
+    constexpr uint32_t kFirstCookie = 0;
+    const std::array<std::byte, 64> forged{};
+    send({.opcode = Opcode::kPullData, .cookie = kFirstCookie}, forged);
+    for (const Status status : {Status::kOk, Status::kFailed}) {
+        send({.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = kFirstCookie});
+    }
+    EXPECT_EQ(malformed(), before + 3);
+    EXPECT_TRUE(job_[0].done.empty());
+    job_.drive([&] { return !job_[0].done.empty(); });
+    EXPECT_EQ(job_[0].done[0].second, VELO_OK);
+    const size_t bytes = GetParam() == VELO_RMA_ATOMIC ? 8 : 64;
+    const bool fetched = GetParam() != VELO_RMA_PUT;
+    for (size_t i = 0; i < bytes; ++i) {
+        ASSERT_EQ(local[i], fetched ? std::byte{3} : std::byte{5});
+        ASSERT_EQ(theirs[i], GetParam() == VELO_RMA_GET ? std::byte{3} : std::byte{5});
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EngineForged, testing::Values(VELO_RMA_GET, VELO_RMA_PUT, VELO_RMA_ATOMIC));
 
 /// None of this is what an honest peer does, however late its calls are read.
 TEST(EngineLate, an_owner_that_missed_many_blocks_refuses_none) {
