@@ -69,8 +69,16 @@ uint32_t Engine<D>::drive_joints() {
     // An upcall may change the list, so nothing of it is held across one.
     for (size_t i = 0; i < active_joints_.size(); ++i) {
         const uint8_t slot = active_joints_[i];
-        velo_peer& peer = *joints_[slot].peer;
-        if (joints_[slot].closed || !peer.direct) continue;
+        Joint& joint = joints_[slot];
+        velo_peer& peer = *joint.peer;
+        if (joint.closed) continue;
+        const base::JointClaims::Claims claims = base::JointClaims::look(on_node_.joint(slot));
+        if (!claims.fits(joint.generation, joint.own_chunks, joint.chunks)) [[unlikely]] {
+            close_joint(joint, Status::kProtocol);
+            end_joint_if_done(slot);
+            continue;
+        }
+        if (!peer.direct) continue;
         if (!on_node_.far(peer.index)) {
             const uint32_t silent = polls_ - peer.heard;
             if (silent < (peer.helps ? kPatiencePolls : kPatiencePolls / 16)) continue;
@@ -132,9 +140,18 @@ void Engine<D>::close_joint(Joint& joint, Status status) {
     if (joint.closed) return;
     joint.closed = true;
     const auto slot = static_cast<uint32_t>(&joint - joints_.data());
-    const uint32_t front = std::min(base::JointClaims::close(on_node_.joint(slot)), joint.chunks);
+    const base::JointClaims::Claims claims = base::JointClaims::close(on_node_.joint(slot));
+    const bool fits = claims.fits(joint.generation, joint.own_chunks, joint.chunks);
+    const bool complete = claims.front + joint.own_chunks == joint.chunks;
+    if (!fits || (joint.status == Status::kOk && !complete)) {
+        // Overwritten: which bytes the owner still brings is not known.
+        ++counters_.engine_malformed;
+        if (joint.status == Status::kOk) joint.status = Status::kProtocol;
+        joint.due_bytes = joint.ended_bytes;
+        return;
+    }
     // Chunks from the front are whole, unless they reach the end.
-    const uint64_t taken = uint64_t{front + joint.own_chunks} * joint.chunk_bytes;
+    const uint64_t taken = uint64_t{claims.front + joint.own_chunks} * joint.chunk_bytes;
     const uint32_t last_bytes = joint.bytes - (joint.chunks - 1) * joint.chunk_bytes;
     joint.due_bytes = joint.own_chunks == 0 ? static_cast<uint32_t>(std::min<uint64_t>(taken, joint.bytes))
                                             : static_cast<uint32_t>(taken - joint.chunk_bytes + last_bytes);

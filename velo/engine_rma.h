@@ -295,6 +295,8 @@ void Engine<D>::finished(velo_rma_t& op, Status status) {
             return "Look for munmap or mprotect of memory that a window or a message is in.";
         case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
         case Status::kFailed: return "An operation that may have been carried out is not repeated.";
+        case Status::kProtocol:
+            return "Look for a process that writes where it should not; all ranks need the same velo.";
         default: return "";
     }
 }

@@ -159,7 +159,7 @@ void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, OfferPart p
 
 /// Nothing of the operation can be taken any more. It goes on when all that the target took is accounted for.
 void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
-    operation.helper_chunks = base::JointClaims::close(offers_[operation.offer].joint);
+    operation.helper_chunks = base::JointClaims::close(offers_[operation.offer].joint).front;
     operation.helper_copying = peer.view.header().copying.load(std::memory_order_acquire);
     operation.stage = Stage::kMoved;
     const uint32_t left = offer_chunks(operation.what.bytes) - operation.own_chunks;

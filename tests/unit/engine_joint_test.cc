@@ -1,10 +1,20 @@
 /// Gets on the node that both ends move together.
 #include "tests/unit/job.h"
+#include "velo/peer.h"
+#include "velo/shm/on_node.h"
 
 namespace velo::test {
 namespace {
 
 constexpr size_t kBytes = (3u << 20) + 77;
+
+EngineAddress address_of(const Rank& rank) {
+    std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
+    EngineAddress address;
+    EXPECT_EQ(velo_address(rank.engine, bytes.data(), bytes.size()), sizeof address);
+    std::memcpy(&address, bytes.data(), sizeof address);
+    return address;
+}
 
 /// A get of kBytes by rank 0 from rank 1.
 class EngineJoint : public testing::TestWithParam<const char*> {
@@ -102,6 +112,24 @@ TEST_P(EngineJoint, a_source_that_is_deregistered_under_way_ends_the_get_with_an
     job_.drive([&] { return !job_[0].done.empty(); });
     EXPECT_EQ(job_[0].done[0].second, VELO_ATU_FAULT);
     EXPECT_FALSE(velo_busy(job_[0].engine));
+}
+
+TEST_P(EngineJoint, a_slot_that_is_overwritten_ends_the_get_with_an_error) {
+    const shm::OnNodeAddress address = address_of(job_[0]).on_node;
+    shm::OnNode other({.name = (uint64_t{77} << 32) + 7});
+    shm::PeerIndex to = 0;
+    ASSERT_EQ(other.connect(address, to), Status::kOk);
+    const uint64_t words[] = {0, UINT64_MAX, 0x123456789abcdef0, uint64_t{0xffff} << 24};
+    for (const uint64_t word : words) {
+        job_[0].done.clear();
+        job_[0].failures.clear();
+        start();
+        for (uint32_t slot = 0; slot < shm::kJointSlots; ++slot) other.joint_of(to, slot).claims = word;
+        job_.drive([&] { return !job_[0].done.empty(); });
+        EXPECT_EQ(job_[0].done[0].second, VELO_PROTOCOL) << word;
+        EXPECT_EQ(job_[0].failures.size(), 1u);
+        EXPECT_FALSE(velo_busy(job_[0].engine));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(SingleCopy, EngineJoint, testing::Values("cma", "none"),

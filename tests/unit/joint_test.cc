@@ -37,7 +37,7 @@ TEST(JointClaims, every_interleaving_of_both_ends_shares_out_every_chunk_once) {
             EXPECT_FALSE(base::JointClaims::claim_front(slot, 7, chunks, index));
             EXPECT_FALSE(base::JointClaims::claim_back(slot, 7, chunks, index));
             EXPECT_EQ(taken, std::vector<int>(chunks, 1));
-            EXPECT_EQ(base::JointClaims::close(slot), front);
+            EXPECT_EQ(base::JointClaims::close(slot).front, front);
         }
     }
 }
@@ -64,7 +64,7 @@ TEST(JointClaims, claims_of_several_chunks_leave_none_out_and_take_none_twice) {
                 if (from_front) front += count;
             }
             EXPECT_EQ(taken, std::vector<int>(chunks, 1));
-            EXPECT_EQ(base::JointClaims::close(slot), front);
+            EXPECT_EQ(base::JointClaims::close(slot).front, front);
         }
     }
 }
@@ -89,7 +89,7 @@ TEST(JointClaims, who_comes_late_finds_nothing) {
     uint32_t index = 0;
     base::JointClaims::open(slot, 1);
     ASSERT_TRUE(base::JointClaims::claim_front(slot, 1, 4, index));
-    EXPECT_EQ(base::JointClaims::close(slot), 1u);
+    EXPECT_EQ(base::JointClaims::close(slot).front, 1u);
     EXPECT_FALSE(base::JointClaims::claim_front(slot, 1, 4, index)) << "after the end";
     base::JointClaims::open(slot, 2);
     EXPECT_FALSE(base::JointClaims::claim_front(slot, 1, 4, index)) << "when the slot serves another block";

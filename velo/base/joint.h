@@ -44,19 +44,30 @@ class JointClaims {
         });
     }
 
-    /// Nothing can be claimed any more. Returns how many chunks were taken from the front. Only the reader.
-    static uint32_t close(JointSlot& slot) {
-        const Claims claims = unpack(slot.claims.load(std::memory_order_relaxed));
-        const Claims closed = {claims.generation, kChunksMax, 0};
-        return unpack(slot.claims.exchange(pack(closed), std::memory_order_acq_rel)).front;
-    }
-
-  private:
+    /// What a slot says. It lies where other processes can write, so nothing of it is relied on unless it
+    /// fits().
     struct Claims {
         uint16_t generation;
         uint32_t front;
         uint32_t back;
+
+        /// The reader took `own` chunks from the back, and knows it.
+        [[nodiscard]] constexpr bool fits(uint16_t of, uint32_t own, uint32_t chunks) const {
+            return generation == of && back == own && front <= chunks && back <= chunks - front;
+        }
     };
+
+    [[nodiscard]] static Claims look(const JointSlot& slot) {
+        return unpack(slot.claims.load(std::memory_order_relaxed));
+    }
+
+    /// Nothing can be claimed any more. Returns what was. Only the reader.
+    static Claims close(JointSlot& slot) {
+        const Claims closed = {look(slot).generation, kChunksMax, 0};
+        return unpack(slot.claims.exchange(pack(closed), std::memory_order_acq_rel));
+    }
+
+  private:
     static constexpr uint64_t pack(Claims claims) {
         return uint64_t{claims.generation} << 48 | uint64_t{claims.back} << 24 | claims.front;
     }
