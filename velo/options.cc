@@ -217,7 +217,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         throw SetupError("btl_velo_ring_bytes=" + std::to_string(options.on_node.geometry.body_bytes) +
                          " is less than twice the longest on-node message of " +
                          std::to_string(params.on_node_message_bytes_max) +
-                         " bytes; raise it or lower btl_velo_shm_max_send_size and btl_velo_shm_eager_limit");
+                         " bytes; raise it or lower btl_velo_shm_max_send_size, btl_velo_shm_eager_limit or "
+                         "btl_velo_shm_rndv_eager_limit");
     }
 
     const auto ranks_per_node = static_cast<uint32_t>(params.ranks_per_node);

@@ -128,6 +128,8 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
 
 /* btl_velo_params.c */
 int mca_btl_velo_register_params(void);
+/* A sentence on what the user gave and cannot be; NULL: nothing. */
+const char *mca_btl_velo_check_params(void);
 /* Writes where the parameters that `text` names got their values from. */
 void mca_btl_velo_explain(const char *text, char *sources, size_t bytes);
 

@@ -206,12 +206,18 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     velo_identity_t identity;
     mca_btl_base_module_t **modules;
     char address[VELO_ADDRESS_BYTES_MAX], error[512];
+    const char *refused;
     size_t bytes;
     int rc;
 
     (void) progress_threads;
     *count = 0;
     if (OPAL_SUCCESS != own_identity(&identity)) {
+        return NULL;
+    }
+    refused = mca_btl_velo_check_params();
+    if (NULL != refused) {
+        refuse(refused, identity.local_rank);
         return NULL;
     }
     params->threads = mpi_threads;

@@ -4,17 +4,131 @@
 #include "btl_velo.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_vari.h"
 
+/* What cannot be, in a sentence; empty: nothing. */
+static char refused[256];
+
 static mca_base_component_t *version(void)
 {
     return &mca_btl_velo_component.super.btl_version;
+}
+
+/* Open MPI 4.1 keeps the name of a file with the value that was read from it. */
+static const char *file_of(const mca_base_var_t *var)
+{
+    const mca_base_var_file_value_t *value = var->mbv_file_value;
+    const char *file = NULL != value ? value->mbvfv_file : var->mbv_source_file;
+
+    return NULL != file ? file : "a file";
+}
+
+static const mca_base_var_t *var_of(const char *name)
+{
+    const mca_base_var_t *var = NULL;
+    int index = mca_base_var_find("opal", "btl", "velo", name);
+
+    return 0 <= index && OPAL_SUCCESS == mca_base_var_get(index, &var) ? var : NULL;
+}
+
+static const char *source_of(const char *name)
+{
+    const mca_base_var_t *var = var_of(name);
+
+    if (NULL == var) {
+        return NULL;
+    }
+    switch (var->mbv_source) {
+    case MCA_BASE_VAR_SOURCE_DEFAULT:
+        return "default";
+    case MCA_BASE_VAR_SOURCE_COMMAND_LINE:
+    case MCA_BASE_VAR_SOURCE_ENV:
+        return "command line or environment";
+    case MCA_BASE_VAR_SOURCE_FILE:
+    case MCA_BASE_VAR_SOURCE_OVERRIDE:
+        return file_of(var);
+    default:
+        return "set by the program";
+    }
+}
+
+/* What the user wrote; NULL: nothing, or it is not known. */
+static const char *written(const char *name)
+{
+    const mca_base_var_t *var = var_of(name);
+    const mca_base_var_file_value_t *file;
+    char full[96];
+
+    if (NULL == var) {
+        return NULL;
+    }
+    switch (var->mbv_source) {
+    case MCA_BASE_VAR_SOURCE_COMMAND_LINE:
+    case MCA_BASE_VAR_SOURCE_ENV:
+        snprintf(full, sizeof full, "OMPI_MCA_btl_velo_%s", name);
+        return getenv(full);
+    case MCA_BASE_VAR_SOURCE_FILE:
+    case MCA_BASE_VAR_SOURCE_OVERRIDE:
+        file = var->mbv_file_value;
+        return NULL != file ? file->mbvfv_value : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* Whether Open MPI reads it as what it says: it takes as many digits as there are, and cuts what is too large. */
+static bool is_number(const char *text, unsigned long long largest)
+{
+    static const char suffixes[] = "kKmMgG";
+    const char *digits, *suffix;
+    unsigned long long value;
+    unsigned shift = 0;
+    char *end;
+
+    while (isspace((unsigned char) *text)) {
+        ++text;
+    }
+    digits = '-' == *text || '+' == *text ? text + 1 : text;
+    if (!isdigit((unsigned char) *digits)) {
+        return false;
+    }
+    errno = 0;
+    value = strtoull(digits, &end, 0);
+    suffix = '\0' != *end ? strchr(suffixes, *end) : NULL;
+    if (NULL != suffix) {
+        shift = 10 * (1 + (unsigned) (suffix - suffixes) / 2);
+        ++end;
+    }
+    while (isspace((unsigned char) *end)) {
+        ++end;
+    }
+    return '\0' == *end && 0 == errno && value <= largest >> shift;
+}
+
+/* False: it is none, which stands in `refused`. */
+static bool check_number(const char *name, unsigned long long largest)
+{
+    const char *text = written(name);
+
+    if (NULL == text || is_number(text, largest)) {
+        return true;
+    }
+    if ('\0' == refused[0]) {
+        snprintf(refused, sizeof refused,
+                 "btl_velo_%s=%.64s is not a number of at most %llu; write digits, and k, m or g behind them for "
+                 "powers of 1024",
+                 name, text, largest);
+    }
+    return false;
 }
 
 static void register_int(const char *name, const char *text, int level, int *value)
@@ -22,6 +136,10 @@ static void register_int(const char *name, const char *text, int level, int *val
     (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_INT, NULL, 0, 0,
                                            (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + level - 1),
                                            MCA_BASE_VAR_SCOPE_READONLY, value);
+    /* ompi_info shows it, and velo_info refuses it. */
+    if (!check_number(name, INT_MAX)) {
+        *value = INT_MIN;
+    }
 }
 
 static void register_text(const char *name, const char *text, int level, const char **value)
@@ -59,37 +177,6 @@ static void register_counter(const char *name, const char *text, int class, size
         (void *) (uintptr_t) offset);
 }
 
-/* Open MPI 4.1 keeps the name of a file with the value that was read from it. */
-static const char *file_of(const mca_base_var_t *var)
-{
-    const mca_base_var_file_value_t *value = var->mbv_file_value;
-    const char *file = NULL != value ? value->mbvfv_file : var->mbv_source_file;
-
-    return NULL != file ? file : "a file";
-}
-
-static const char *source_of(const char *name)
-{
-    const mca_base_var_t *var = NULL;
-    int index = mca_base_var_find("opal", "btl", "velo", name);
-
-    if (0 > index || OPAL_SUCCESS != mca_base_var_get(index, &var)) {
-        return NULL;
-    }
-    switch (var->mbv_source) {
-    case MCA_BASE_VAR_SOURCE_DEFAULT:
-        return "default";
-    case MCA_BASE_VAR_SOURCE_COMMAND_LINE:
-    case MCA_BASE_VAR_SOURCE_ENV:
-        return "command line or environment";
-    case MCA_BASE_VAR_SOURCE_FILE:
-    case MCA_BASE_VAR_SOURCE_OVERRIDE:
-        return file_of(var);
-    default:
-        return "set by the program";
-    }
-}
-
 static void explain(const char *text, const char *name, char *sources, size_t bytes)
 {
     char full[64];
@@ -111,7 +198,8 @@ static void explain(const char *text, const char *name, char *sources, size_t by
 void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
 {
     static const char *const limits[] = {"shm_eager_limit", "shm_rndv_eager_limit", "shm_max_send_size",
-                                         "eager_limit", "rndv_eager_limit", "max_send_size"};
+                                         "eager_limit", "rndv_eager_limit", "max_send_size",
+                                         "get_limit", "put_limit", "get_alignment", "put_alignment"};
 
     sources[0] = '\0';
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
@@ -124,11 +212,46 @@ void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
 #undef VELO_PARAM_TEXT
 }
 
+/* Open MPI's own, by name: a copy through a buffer that is aligned for a get, or for gets of a few bytes each, goes
+ * wrong in ob1 4.1. */
+static void check_transfer(const char *name, size_t alignment, size_t limit)
+{
+    static const size_t limit_least = 4096;
+
+    if ('\0' != refused[0]) {
+        return;
+    }
+    if (0 != alignment) {
+        snprintf(refused, sizeof refused,
+                 "btl_velo_%s_alignment=%zu is not possible: velo needs no alignment; leave it at 0", name, alignment);
+    } else if (limit < limit_least) {
+        snprintf(refused, sizeof refused,
+                 "btl_velo_%s_limit=%zu is less than %zu; leave it out, velo cuts long transfers itself", name, limit,
+                 limit_least);
+    }
+}
+
+const char *mca_btl_velo_check_params(void)
+{
+    static const char *const sizes[] = {"shm_eager_limit", "shm_rndv_eager_limit", "shm_max_send_size", "eager_limit",
+                                        "rndv_eager_limit", "max_send_size", "get_limit", "put_limit",
+                                        "get_alignment", "put_alignment"};
+    const mca_btl_base_module_t *btl = &mca_btl_velo_component.device.super;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
+        (void) check_number(sizes[i], SIZE_MAX);
+    }
+    check_transfer("get", btl->btl_get_alignment, btl->btl_get_limit);
+    check_transfer("put", btl->btl_put_alignment, btl->btl_put_limit);
+    return '\0' == refused[0] ? NULL : refused;
+}
+
 int mca_btl_velo_register_params(void)
 {
     velo_params_t *params = &mca_btl_velo_component.params;
     mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
 
+    refused[0] = '\0';
     velo_params_default(params);
 #define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
     register_int(#name, text, level, &params->name);

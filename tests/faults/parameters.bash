@@ -41,8 +41,29 @@ for text in flow_control rounding stealing growth single_copy; do
         "${two[@]}" --mca "btl_velo_$text" "" "$program"
 done
 works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
-refused a_number_that_is_none_names_the_range "btl_velo_chunk=0 4096 8388608 command line" \
-    "${two[@]}" --mca btl_velo_chunk nonsense "$program"
+for text in nonsense 1e3 4294967354 58kk ""; do
+    refused "'$text'_is_no_number_and_is_named_as_written" "btl_velo_slots=$text not a number command line" \
+        "${two[@]}" --mca btl_velo_slots "$text" "$program"
+done
+works a_number_may_have_a_suffix "${two[@]}" --mca btl_velo_chunk 128k "$program" --quick
+echo 'btl_velo_ranks_per_node = one' >"$work/mca-params.conf"
+refused a_number_in_a_file_that_is_none_names_the_file "btl_velo_ranks_per_node=one number $work/mca-params.conf" \
+    -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"
+refused a_size_that_is_none_is_named_as_written "btl_velo_max_send_size=4x not a number command line" \
+    "${two[@]}" --mca btl_velo_max_send_size 4x "$program"
+for parameter in get_alignment put_alignment; do
+    for value in 1 8 4096; do
+        refused "${parameter}_$value" "btl_velo_$parameter=$value leave 0 command line" \
+            -np 2 --mca "btl_velo_$parameter" "$value" "$program"
+    done
+done
+for parameter in get_limit put_limit; do
+    for value in 1 7; do
+        refused "${parameter}_$value" "btl_velo_$parameter=$value 4096 command line" \
+            -np 2 --mca "btl_velo_$parameter" "$value" "$program"
+    done
+    works "${parameter}_4096" -np 2 --mca "btl_velo_$parameter" 4096 "$program" --quick
+done
 refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_lines=100 64 128" \
     -np 2 --mca btl_velo_ring_lines 100 "$program"
 refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_mailbox_slots" \
@@ -51,6 +72,8 @@ refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216
     "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
 refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \
     -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_max_send_size 1000000 "$program"
+refused a_first_part_too_long_for_a_ring_is_named "btl_velo_ring_bytes=131072 btl_velo_shm_rndv_eager_limit: command line" \
+    -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_rndv_eager_limit 1000000 "$program"
 echo 'btl_velo_poll_budget = 0' >"$work/mca-params.conf"
 refused a_value_from_a_file_names_the_file "btl_velo_poll_budget=0 1 4096 $work/mca-params.conf" \
     -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"
