@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <random>
@@ -42,6 +43,77 @@ TEST(ChunkScheduler, never_more_chunks_are_outstanding_than_allowed) {
     EXPECT_FALSE(scheduler.chunk_done(transfer, Status::kOk));
     EXPECT_TRUE(scheduler.next(chunk)) << "a completion starts the next";
     EXPECT_FALSE(scheduler.next(chunk));
+}
+
+/// Chunks of one transfer are moved one after the other, each for the time given; those of different ones at
+/// once. Returns when the first transfer has ended; the others have no end.
+uint64_t time_beside_others(const std::vector<uint64_t>& chunk_times, uint32_t window, uint64_t chunks) {
+    ChunkScheduler scheduler(window);
+    std::deque<Transfer> transfers;
+    std::map<Transfer*, uint64_t> free_at;
+    for (size_t i = chunk_times.size(); i-- > 0;) {
+        transfers.push_front(make(i == 0 ? chunks : UINT32_MAX, 1));
+        scheduler.post(transfers.front());
+    }
+    std::multimap<uint64_t, Transfer*> ends;
+    for (uint64_t now = 0;;) {
+        Chunk chunk;
+        while (scheduler.next(chunk)) {
+            const auto place = static_cast<size_t>(
+                std::find_if(transfers.begin(), transfers.end(),
+                             [&](const Transfer& transfer) { return &transfer == chunk.transfer; }) -
+                transfers.begin());
+            uint64_t& busy = free_at[chunk.transfer];
+            busy = std::max(busy, now) + chunk_times[place];
+            ends.emplace(busy, chunk.transfer);
+        }
+        const auto first = ends.begin();
+        now = first->first;
+        Transfer* ended = first->second;
+        ends.erase(first);
+        if (scheduler.chunk_done(*ended, Status::kOk) && ended == &transfers.front()) return now;
+    }
+}
+
+TEST(ChunkScheduler, a_fast_transfer_beside_slow_ones_keeps_its_speed) {
+    constexpr uint64_t kChunks = 2000;
+    EXPECT_EQ(time_beside_others({1}, 8, kChunks), kChunks);
+    EXPECT_LE(time_beside_others({1, 100}, 8, kChunks), kChunks * 102 / 100);
+    EXPECT_LE(time_beside_others({1, 100}, 2, kChunks), kChunks * 102 / 100);
+    EXPECT_LE(time_beside_others({1, 100, 100, 100, 100}, 8, kChunks), kChunks * 110 / 100);
+}
+
+TEST(ChunkScheduler, a_chunk_that_was_put_back_comes_again_first_among_equals) {
+    ChunkScheduler scheduler(4);
+    Transfer one = make(25, 10);
+    Transfer other = make(10, 10);
+    scheduler.post(one);
+    scheduler.post(other);
+    Chunk chunk;
+    ASSERT_TRUE(scheduler.next(chunk));
+    ASSERT_EQ(chunk.transfer, &one);
+    scheduler.put_back(chunk);
+    EXPECT_EQ(scheduler.outstanding(), 0u);
+    for (const uint64_t offset : {uint64_t{0}, UINT64_MAX, uint64_t{10}, uint64_t{20}}) {
+        ASSERT_TRUE(scheduler.next(chunk));
+        if (offset == UINT64_MAX) {
+            EXPECT_EQ(chunk.transfer, &other);
+            continue;
+        }
+        EXPECT_EQ(chunk.transfer, &one);
+        EXPECT_EQ(chunk.offset, offset);
+        EXPECT_EQ(chunk.bytes, offset == 20 ? 5u : 10u);
+        scheduler.put_back(chunk);
+        Chunk again;
+        ASSERT_TRUE(scheduler.next(again));
+        EXPECT_EQ(again.transfer, &one);
+        EXPECT_EQ(again.offset, offset);
+        EXPECT_EQ(again.bytes, chunk.bytes);
+    }
+    EXPECT_FALSE(scheduler.next(chunk));
+    EXPECT_TRUE(scheduler.chunk_done(other, Status::kOk));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(scheduler.chunk_done(one, Status::kOk), i == 2);
+    EXPECT_TRUE(scheduler.idle());
 }
 
 TEST(ChunkScheduler, transfers_take_turns) {
@@ -95,7 +167,13 @@ TEST(ChunkScheduler, any_order_of_completions_finishes_every_transfer_once) {
                 scheduler.post(transfers.back());
             }
             Chunk chunk;
-            while (scheduler.next(chunk)) outstanding.push_back(chunk);
+            while (scheduler.next(chunk)) {
+                if (random() % 10 == 0) {
+                    scheduler.put_back(chunk);
+                    break;
+                }
+                outstanding.push_back(chunk);
+            }
             ASSERT_LE(outstanding.size(), limit);
             if (outstanding.empty()) continue;
             std::swap(outstanding[random() % outstanding.size()], outstanding.back());
