@@ -188,7 +188,8 @@ class Engine {
 
     /// Polls in a row that take packets before the rest of the device gets its turn.
     static constexpr uint32_t kBusyPollsMax = 8;
-    /// Copies that the first message of the host's to wait allows behind it; each further one allows twice as many.
+    /// Copies that the first message of the host's to wait allows behind it; each further one allows twice as
+    /// many.
     static constexpr uint32_t kCopiesMin = 16;
     static constexpr uint32_t kCopiesMax = 1u << 16;
     static constexpr uint32_t kCopyBytesMax = 1024;
@@ -203,6 +204,8 @@ class Engine {
     static constexpr uint32_t kNamedPartsMax = 4 * shm::kJointSlots;
     /// Each time an operation's memory is looked for by address, another registration of it was revoked.
     static constexpr uint8_t kFindsMax = 64;
+    /// Transfers in a row that the device fails, until it is not asked any more.
+    static constexpr uint32_t kPortFailuresMax = 16;
     /// An on-node direct copy is made in pieces of this size, and so much is copied in one go before
     /// others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
@@ -319,10 +322,13 @@ class Engine {
     uint32_t drive_transfers();
     uint32_t drive(rma::ChunkScheduler& scheduler);
     rma::ChunkScheduler& copies_of(velo_peer& peer);
-    uint64_t issue(const rma::Chunk& chunk);
+    /// What became of a chunk: it was copied here and now, it ends later, or it was not begun, because the
+    /// device's queue is full.
+    enum class Issued : uint8_t { kCopied, kBegun, kHeld };
+    Issued issue(const rma::Chunk& chunk);
     bool issue_direct_on_node(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
     Status copy_on_node(const RmaState& state, const rma::Chunk& chunk);
-    bool issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
+    Status issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie);
     void issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
     void give_up_direct(velo_peer& peer);
     [[gnu::cold]] void tell_of_denied_copies(const velo_peer& peer);
@@ -330,8 +336,10 @@ class Engine {
     void chunk_done(RmaState& state, Status status);
     void finished(velo_rma_t& op, Status status);
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
-    void post_atomic(RmaState& state);
-    bool post_device_atomic(RmaState& state);
+    bool post_atomic(RmaState& state);
+    Status post_device_atomic(RmaState& state);
+    void device_chunk_ended(const Waiting& waiting, uint32_t cookie, Status status);
+    [[gnu::cold]] void port_failed(const velo_peer& peer);
     void atomic_done(RmaState& state, Status status, uint64_t old_value);
     uint32_t take_notifications();
     // Blocks that both ends move (engine_joint.h).
@@ -394,6 +402,9 @@ class Engine {
     uint32_t next_clock_poll_ = 0;   ///< and will be
     uint64_t now_ = 0;               ///< as of the last look at the clock
     bool told_of_denied_copies_ = false;
+    bool told_of_port_ = false;
+    bool port_down_ = false;
+    uint32_t port_failures_ = 0;        ///< in a row
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     StallWatch stall_watch_;
     uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports

@@ -75,7 +75,9 @@ bool Engine<D>::find_remote(RmaState& state) {
 template <class D>
 void Engine<D>::chunk_refused(RmaState& state, uint64_t offset, uint32_t bytes) {
     if (state.status == Status::kOk && find_remote(state)) {
-        issue({.transfer = &state, .offset = offset, .bytes = bytes});
+        // Not by the device, whose queue may be full: it has no name for this memory any more.
+        const Issued issued = issue({.transfer = &state, .offset = offset, .bytes = bytes});
+        VELO_CHECK(issued != Issued::kHeld, "a chunk for rank %u is held", state.peer->rank);
     } else {
         chunk_done(state, Status::kAtuFault);
     }
@@ -104,7 +106,10 @@ uint32_t Engine<D>::drive_transfers() {
     uint32_t started = 0;
     while (!atomics_.empty() && slots_.taken() < kSlots) {
         auto* state = static_cast<RmaState*>(atomics_.pop_front());
-        post_atomic(*state);
+        if (!post_atomic(*state)) {
+            atomics_.push_front(state);
+            break;
+        }
         ++started;
     }
     started += drive(scheduler_);
@@ -128,31 +133,43 @@ uint32_t Engine<D>::drive(rma::ChunkScheduler& scheduler) {
     uint64_t copied = 0;
     uint32_t started = 0;
     while (copied < kDirectBytesPerTurn && slots_.taken() < kSlots && scheduler.next(chunk)) {
-        copied += issue(chunk);
+        const Issued issued = issue(chunk);
+        if (issued == Issued::kHeld) {
+            scheduler.put_back(chunk);
+            break;
+        }
+        if (issued == Issued::kCopied) copied += chunk.bytes;
         ++started;
     }
     return started;
 }
 
-/// Returns the bytes that were copied here and now.
 template <class D>
-uint64_t Engine<D>::issue(const rma::Chunk& chunk) {
+typename Engine<D>::Issued Engine<D>::issue(const rma::Chunk& chunk) {
     auto& state = static_cast<RmaState&>(*chunk.transfer);
-    ++counters_.rma_chunks;
     const bool joint = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
                        chunk.bytes >= kJointBytesMin && !state.peer->gone;
-    if (joint && issue_joint(state, chunk)) return 0;
+    if (joint && issue_joint(state, chunk)) {
+        ++counters_.rma_chunks;
+        return Issued::kBegun;
+    }
     // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
     const uint32_t cookie = slots_.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
-    if (state.peer->direct) {
-        if (state.peer->path == VELO_PATH_ON_NODE) {
-            if (issue_direct_on_node(state, chunk, cookie)) return chunk.bytes;
-        } else if (issue_on_device(state, chunk, cookie)) {
-            return 0;
+    if (state.peer->direct && state.peer->path == VELO_PATH_DEVICE) {
+        const Status status = issue_on_device(state, chunk, cookie);
+        if (status == Status::kAgain) {
+            ++counters_.rma_held;
+            slots_.release(cookie);
+            return Issued::kHeld;
         }
+        ++counters_.rma_chunks;
+        if (status == Status::kOk) return Issued::kBegun;
+    } else {
+        ++counters_.rma_chunks;
+        if (state.peer->direct && issue_direct_on_node(state, chunk, cookie)) return Issued::kCopied;
     }
     issue_copied(state, chunk.offset, chunk.bytes, cookie);
-    return 0;
+    return Issued::kBegun;
 }
 
 /// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
@@ -198,11 +215,12 @@ Status Engine<D>::copy_on_node(const RmaState& state, const rma::Chunk& chunk) {
     return moved && !atu.valid(nla, key) ? Status::kAtuFault : status;
 }
 
-/// False: the device does not take it now; the slot is still taken.
+/// kAgain: the device's queue is full; any other status but kOk: it does not take this. The slot is still
+/// taken.
 template <class D>
-bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
+Status Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
-    if (op.remote.key[1] == 0) return false;
+    if (op.remote.key[1] == 0 || port_down_) return Status::kUnsupported;
     slots_.find(cookie)->wait = Wait::kDeviceChunk;
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
@@ -212,7 +230,7 @@ bool Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.key[1],
         .bytes = chunk.bytes};
-    return device_->post(operation) == Status::kOk;
+    return device_->post(operation);
 }
 
 template <class D>
@@ -319,9 +337,17 @@ void Engine<D>::report_failed(const velo_rma_t& op, Status status) {
 // Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are
 // coherent with its own and with each other, whichever way they came.
 
+/// False: it has to wait for room in the device's queue.
 template <class D>
-void Engine<D>::post_atomic(RmaState& state) {
-    if (state.peer->path == VELO_PATH_DEVICE && post_device_atomic(state)) return;
+bool Engine<D>::post_atomic(RmaState& state) {
+    if (state.peer->path == VELO_PATH_DEVICE) {
+        const Status status = post_device_atomic(state);
+        if (status == Status::kOk) return true;
+        if (status == Status::kAgain) {
+            ++counters_.rma_held;
+            return false;
+        }
+    }
     const velo_rma_t& op = *state.op;
     const uint32_t cookie = slots_.take({.wait = Wait::kAtomic, .state = &state});
     send_control(*state.peer, {.opcode = Opcode::kAtomic,
@@ -332,15 +358,18 @@ void Engine<D>::post_atomic(RmaState& state) {
                                .key = op.remote.key[0],
                                .value = op.operand,
                                .compare = op.compare});
+    return true;
 }
 
-/// False: not an operation that the device has.
+/// Likewise; kUnsupported: the device does not have this operation.
 template <class D>
-bool Engine<D>::post_device_atomic(RmaState& state) {
+Status Engine<D>::post_device_atomic(RmaState& state) {
     const velo_rma_t& op = *state.op;
     const bool add = op.atomic == VELO_ATOMIC_ADD;
-    if (op.width != 8 || op.remote.key[1] == 0 || (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP))
-        return false;
+    if (op.width != 8 || op.remote.key[1] == 0 || port_down_ ||
+        (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
+        return Status::kUnsupported;
+    }
     const uint32_t cookie = slots_.take({.wait = Wait::kDeviceAtomic, .state = &state});
     const RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
                                     .cookie = static_cast<uint16_t>(cookie),
@@ -350,16 +379,17 @@ bool Engine<D>::post_device_atomic(RmaState& state) {
                                     .bytes = 8,
                                     .operand = op.operand,
                                     .compare = op.compare};
-    if (device_->post(operation) == Status::kOk) return true;
-    slots_.release(cookie);
-    return false;
+    const Status status = device_->post(operation);
+    if (status != Status::kOk) slots_.release(cookie);
+    return status;
 }
 
 template <class D>
 void Engine<D>::atomic_done(RmaState& state, Status status, uint64_t old_value) {
     velo_rma_t& op = *state.op;
     if (status == Status::kAtuFault && find_remote(state)) {
-        post_atomic(state);
+        const bool posted = post_atomic(state);
+        VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
         return;
     }
     if (status == Status::kOk && op.local != nullptr) std::memcpy(op.local, &old_value, op.width);
@@ -380,32 +410,62 @@ uint32_t Engine<D>::take_notifications() {
         }
         const Waiting waiting = *found;
         const uint32_t cookie = slots_.cookie_of(notification.cookie);
-        if (waiting.wait == Wait::kDeviceChunk && notification.status == Status::kUnsupported) {
-            give_up_direct(*waiting.state->peer);
-            issue_copied(*waiting.state, waiting.offset, waiting.bytes, cookie);
+        if (waiting.wait == Wait::kDeviceChunk) {
+            device_chunk_ended(waiting, cookie, notification.status);
             continue;
         }
         slots_.release(cookie);
-        if (waiting.wait == Wait::kDeviceAtomic) {
-            if (notification.status == Status::kUnsupported) {
-                waiting.state->op->remote.key[1] = 0;
-                post_atomic(*waiting.state);
-            } else {
-                atomic_done(*waiting.state, notification.status, notification.value);
-            }
-            continue;
+        if (notification.status == Status::kUnsupported) {
+            waiting.state->op->remote.key[1] = 0;  // in a message
+            const bool posted = post_atomic(*waiting.state);
+            VELO_CHECK(posted, "an atomic for rank %u is held", waiting.state->peer->rank);
+        } else {
+            // One that failed may have been carried out, so it is not repeated.
+            atomic_done(*waiting.state, notification.status, notification.value);
         }
-        if (notification.status == Status::kAtuFault) {
-            chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
-            continue;
-        }
-        if (notification.status == Status::kOk) {
-            const bool get = waiting.state->op->kind == VELO_RMA_GET;
-            (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += waiting.bytes;
-        }
-        chunk_done(*waiting.state, notification.status);
     }
     return taken;
+}
+
+/// A chunk that the device could not move goes in messages: to move it twice does no harm.
+template <class D>
+void Engine<D>::device_chunk_ended(const Waiting& waiting, uint32_t cookie, Status status) {
+    RmaState& state = *waiting.state;
+    switch (status) {
+        case Status::kUnsupported:
+            give_up_direct(*state.peer);
+            issue_copied(state, waiting.offset, waiting.bytes, cookie);
+            return;
+        case Status::kFailed:
+            port_failed(*state.peer);
+            issue_copied(state, waiting.offset, waiting.bytes, cookie);
+            return;
+        case Status::kOk: {
+            const bool get = state.op->kind == VELO_RMA_GET;
+            (get ? counters_.rma_get_bytes : counters_.rma_put_bytes) += waiting.bytes;
+            port_failures_ = 0;
+            break;
+        }
+        default: break;
+    }
+    slots_.release(cookie);
+    if (status == Status::kAtuFault) {
+        chunk_refused(state, waiting.offset, waiting.bytes);
+    } else {
+        chunk_done(state, status);
+    }
+}
+
+/// One failure may be a transfer's own; after some in a row the port counts as down, and is not tried again.
+template <class D>
+void Engine<D>::port_failed(const velo_peer& peer) {
+    ++counters_.rma_repeated;
+    if (++port_failures_ == kPortFailuresMax) port_down_ = true;
+    if (std::exchange(told_of_port_, true)) return;
+    log(0, "velo: rank " + std::to_string(options_.identity.rank) +
+               ": the device failed a transfer with rank " + std::to_string(peer.rank) +
+               "; what it fails goes in messages instead, which is slower. Nothing is lost. Look at the "
+               "device, or at btl_velo_faults.");
 }
 
 }  // namespace velo

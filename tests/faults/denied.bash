@@ -77,9 +77,15 @@ for layout in 0 1; do
             -np 2 --mca btl_velo_ranks_per_node $layout "$faultdir/onesided" $what
     done
 done
-refused an_atomic_that_the_device_fails_is_one_line "velo: rank bytes failed: failure of the device" \
+refused an_atomic_that_the_device_fails_is_one_line "velo: rank an atomic of 8 bytes to rank failed: failure of the device" \
     "${two[@]}" --mca btl_velo_faults rma_fail=1 "$faultdir/onesided" add
 # What can go another way does, and is right.
 works denied_atomics_go_in_messages "${two[@]}" --mca btl_velo_faults seed=3,rma_denied=0.5 "$faultdir/onesided" add
 works faults_of_the_device_table_are_asked_about_again "${two[@]}" --mca btl_velo_faults atu_fault=1 \
     "$faultdir/onesided" move
+for faults in rma_fail=1 port_down=0:0 port_down=0:20; do
+    works "a_device_with_${faults//[=:]/_}_loses_nothing" "${two[@]}" --mca btl_velo_faults $faults "$bindir/sizes" \
+        --quick
+    works "one_sided_a_device_with_${faults//[=:]/_}_loses_nothing" "${two[@]}" --mca btl_velo_faults $faults \
+        "$faultdir/onesided" move
+done

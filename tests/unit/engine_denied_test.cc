@@ -109,6 +109,110 @@ TEST(EngineDenial, of_atomics_by_the_device_makes_them_go_in_messages) {
     EXPECT_EQ(sum, 9u);
 }
 
+/// A device whose transfers all fail, or all from one on, or now and then.
+class EngineFailingDevice : public testing::TestWithParam<const char*> {};
+
+TEST_P(EngineFailingDevice, moves_everything_in_messages_and_says_so_once) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.chunk = 4096;
+    params.faults = GetParam();
+    Job job(2, params);
+    for (const velo_rma_kind_t kind : {VELO_RMA_GET, VELO_RMA_PUT}) {
+        auto theirs = pattern(300'000, 4);
+        auto ours = pattern(theirs.size(), 5);
+        const auto expected = kind == VELO_RMA_GET ? theirs : ours;
+        velo_handle_t handle{};
+        ASSERT_EQ(velo_register(job[1].engine, theirs.data(), theirs.size(), 7, &handle), VELO_OK);
+        velo_rma_t op{};
+        op.kind = kind;
+        op.local = ours.data();
+        op.remote = handle;
+        op.remote_address = handle.base;
+        op.bytes = ours.size();
+        job[0].done.clear();
+        velo_rma(job[0].engine, job[0].peers[1], &op);
+        job.drive([&] { return !job[0].done.empty(); });
+        EXPECT_EQ(job[0].done[0].second, VELO_OK);
+        EXPECT_EQ(ours, expected);
+        EXPECT_EQ(theirs, expected);
+    }
+    const velo_counters_t counters = job[0].counters();
+    EXPECT_GT(counters.rma_repeated, 0u);
+    EXPECT_EQ(counters.rma_failed, 0u);
+    EXPECT_EQ(counters.rma_get_bytes + counters.rma_put_bytes + counters.rma_copied_bytes, 600'000u);
+    EXPECT_EQ(job[0].log.size(), 1u);
+    EXPECT_TRUE(job[0].failures.empty());
+}
+
+TEST(EngineFailedPort, is_not_asked_again_after_some_failures_in_a_row) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.chunk = 4096;
+    params.faults = "port_down=0:3";
+    Job job(2, params);
+    auto theirs = pattern(1'000'000, 4);
+    std::vector<std::byte> ours(theirs.size());
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job[1].engine, theirs.data(), theirs.size(), 7, &handle), VELO_OK);
+    velo_rma_t get{};
+    get.kind = VELO_RMA_GET;
+    get.local = ours.data();
+    get.remote = handle;
+    get.remote_address = handle.base;
+    get.bytes = ours.size();
+    velo_rma(job[0].engine, job[0].peers[1], &get);
+    job.drive([&] { return !job[0].done.empty(); });
+    EXPECT_EQ(ours, theirs);
+    EXPECT_EQ(job[0].counters().rma_get_bytes, 3u * 4096);
+    EXPECT_LE(job[0].counters().rma_repeated, 16u + 8u) << "those under way, too";
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, EngineFailingDevice,
+                         testing::Values("rma_fail=1", "port_down=0:0", "port_down=0:20",
+                                         "seed=2,rma_fail=0.3"),
+                         [](const auto& info) { return "f" + std::to_string(info.index); });
+
+TEST(EngineFullDevice, makes_chunks_and_atomics_wait_and_copies_nothing) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.chunk = 4096;
+    params.outstanding = 256;
+    Job job(2, params);
+    auto theirs = pattern(3'000'000, 4);
+    std::vector<std::byte> ours(theirs.size());
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job[1].engine, theirs.data(), theirs.size(), 7, &handle), VELO_OK);
+    alignas(8) uint64_t sum = 0;
+    velo_handle_t counter{};
+    ASSERT_EQ(velo_register(job[1].engine, &sum, sizeof sum, 7, &counter), VELO_OK);
+    velo_rma_t get{};
+    get.kind = VELO_RMA_GET;
+    get.local = ours.data();
+    get.remote = handle;
+    get.remote_address = handle.base;
+    get.bytes = ours.size();
+    std::vector<velo_rma_t> adds(400);
+    for (velo_rma_t& add : adds) {
+        add.kind = VELO_RMA_ATOMIC;
+        add.atomic = VELO_ATOMIC_ADD;
+        add.width = 8;
+        add.remote = counter;
+        add.remote_address = counter.base;
+        add.operand = 1;
+        velo_rma(job[0].engine, job[0].peers[1], &add);
+    }
+    velo_rma(job[0].engine, job[0].peers[1], &get);
+    job.drive([&] { return job[0].done.size() == adds.size() + 1; });
+    for (const auto& [op, status] : job[0].done) ASSERT_EQ(status, VELO_OK);
+    EXPECT_EQ(sum, adds.size());
+    EXPECT_EQ(ours, theirs);
+    EXPECT_GT(job[0].counters().rma_held, 0u);
+    EXPECT_EQ(job[0].counters().rma_copied_bytes, 0u);
+    EXPECT_EQ(job[1].counters().atomics_served, 0u) << "the device's own";
+    EXPECT_FALSE(velo_busy(job[0].engine));
+}
+
 class EngineDenied : public testing::TestWithParam<velo_rma_kind_t> {};
 
 TEST_P(EngineDenied, a_copy_that_is_refused_while_other_threads_take_all_slots_goes_in_messages) {
