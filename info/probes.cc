@@ -25,7 +25,10 @@ struct Offer {
 
 constexpr int kWorks = 0;
 
-/// Child one makes an offer and waits; child two is given it and returns a Status as its exit code.
+/// An exit code that is no errno.
+constexpr int kOtherBytes = 255;
+
+/// Child one makes an offer and waits; child two is given it and returns kWorks, an errno or kOtherBytes.
 template <class Try>
 Probe between_siblings(Try&& attempt) {
     int ends[2];
@@ -52,7 +55,7 @@ Probe between_siblings(Try&& attempt) {
     int ended = -1;
     if (offered) {
         const pid_t two = fork();
-        if (two == 0) _exit(static_cast<int>(attempt(offer)));
+        if (two == 0) _exit(attempt(offer));
         waitpid(two, &ended, 0);
     }
     if (one > 0) {
@@ -61,7 +64,9 @@ Probe between_siblings(Try&& attempt) {
     }
     if (!offered) return {false, "a process could not create a memory file (memfd_create)"};
     if (WIFEXITED(ended) && WEXITSTATUS(ended) == kWorks) return {true, ""};
-    return {false, WIFEXITED(ended) ? to_string(static_cast<Status>(WEXITSTATUS(ended))) : "it crashed"};
+    if (!WIFEXITED(ended)) return {false, "it crashed"};
+    const int code = WEXITSTATUS(ended);
+    return {false, code == kOtherBytes ? "other bytes than were offered" : std::strerror(code)};
 }
 
 }  // namespace
@@ -69,16 +74,21 @@ Probe between_siblings(Try&& attempt) {
 Probe probe_shared_memory() {
     return between_siblings([](const Offer& offer) {
         base::SharedSegment segment;
-        return base::SharedSegment::attach(offer.segment, segment);
+        base::Failure failure;
+        if (base::SharedSegment::attach(offer.segment, segment, 0, &failure) == Status::kOk) return kWorks;
+        return failure.error == 0 ? kOtherBytes : failure.error;
     });
 }
 
 Probe probe_direct_copy() {
     Probe probe = between_siblings([](const Offer& offer) {
         uint64_t seen = 0;
-        const Status status =
-            base::cma_read(offer.pid, reinterpret_cast<std::byte*>(&seen), offer.address, sizeof seen);
-        return status == Status::kOk && seen != offer.value ? Status::kFailed : status;
+        auto* to = reinterpret_cast<std::byte*>(&seen);
+        if (base::cma_read(offer.pid, to, offer.address, sizeof seen) == Status::kOk && seen == offer.value) {
+            return kWorks;
+        }
+        const base::Failure failure = base::refused_copy();
+        return failure ? failure.error : kOtherBytes;
     });
     if (!probe.works) probe.why = "process_vm_readv: " + probe.why;
     return probe;

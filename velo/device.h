@@ -168,14 +168,14 @@ struct DeviceCounters {
 template <class D>
 concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<std::byte> out,
                           std::span<const std::byte> in, uint32_t packets, Registration registration,
-                          const RmaOperation& operation, Notification& notification, uint64_t now_ns,
-                          PacketStatus (*fill)(uint32_t, std::byte*)) {
+                          base::Failure* failure, const RmaOperation& operation, Notification& notification,
+                          uint64_t now_ns, PacketStatus (*fill)(uint32_t, std::byte*)) {
     /// Writes this process's opaque address, at most kDeviceAddressBytesMax; returns its length.
     { view.address(out) } -> std::same_as<size_t>;
 
     /// Connects to a published address; idempotent. kBadParam: not an address of this device;
-    /// kUnsupported: unreachable from here.
-    { device.connect(in, peer) } -> std::same_as<Status>;
+    /// kUnsupported: unreachable from here. `failure`, unless nullptr, then says why.
+    { device.connect(in, peer, failure) } -> std::same_as<Status>;
 
     /// Facts about a connected peer.
     { view.peer(peer) } -> std::same_as<DevicePeer>;

@@ -83,12 +83,11 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     const bool on_node = address.job != options_.identity.job || address.node == options_.device.node;
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
     uint32_t index = 0;
-    const Status status = on_node ? on_node_.connect(address.on_node, index)
-                                  : device_->connect({address.device, address.device_bytes}, index);
+    base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
+    const Status status = on_node ? on_node_.connect(address.on_node, index, &failure)
+                                  : device_->connect({address.device, address.device_bytes}, index, &failure);
     if (status != Status::kOk) {
-        error = "its shared memory can not be attached (" + std::string(to_string(status)) +
-                "): velo needs to open /proc/PID/fd of the peer, so both must run as the same user, in the "
-                "same PID namespace";
+        error = "its shared memory can not be attached: " + to_text(failure) + ". " + remedy(failure);
         return status;
     }
     if (!on_node && !velo_->admits(index)) {

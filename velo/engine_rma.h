@@ -279,9 +279,11 @@ template <class D>
 void Engine<D>::tell_of_denied_copies(const velo_peer& peer) {
     ++counters_.rma_fallbacks;
     if (std::exchange(told_of_denied_copies_, true) || !first_on_node_to_tell_of_denial()) return;
+    const base::Failure refused = base::refused_copy();
     log(0, "velo: rank " + std::to_string(options_.identity.rank) +
-               ": the kernel does not permit direct copies from rank " + std::to_string(peer.rank) +
-               " (process_vm_readv); large messages are copied in chunks instead, which is slower. The other "
+               ": the kernel does not permit direct copies between it and rank " + std::to_string(peer.rank) +
+               " (" + (refused ? to_text(refused) : "the device refused one") +
+               "); large messages are copied in chunks instead, which is slower. The other "
                "ranks of this node do not repeat this line. "
                "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
                "btl_velo_single_copy=none to silence this.");

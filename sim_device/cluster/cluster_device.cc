@@ -70,7 +70,8 @@ size_t ClusterDevice::address(std::span<std::byte> out) const {
     return sizeof address;
 }
 
-Status ClusterDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer) {
+Status ClusterDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer,
+                              base::Failure* /*failure*/) {
     Address address;
     if (bytes.size() != sizeof address) return Status::kBadParam;
     std::memcpy(&address, bytes.data(), sizeof address);

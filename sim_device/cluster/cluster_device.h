@@ -52,7 +52,7 @@ class ClusterDevice {
     // The Device.
 
     size_t address(std::span<std::byte> out) const;
-    Status connect(std::span<const std::byte> address, DeviceAddr& peer);
+    Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr);
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const;
     [[nodiscard]] bool alive(DeviceAddr peer) const;
     void announce_ending(base::Ending ending) { ending_ = ending; }

@@ -37,7 +37,10 @@ size_t PeerTable::address(std::span<std::byte> out) const {
     return sizeof address;
 }
 
-Status PeerTable::connect(std::span<const std::byte> bytes, DeviceAddr& peer) {
+Status PeerTable::connect(std::span<const std::byte> bytes, DeviceAddr& peer, base::Failure* failure) {
+    base::Failure ignored;
+    base::Failure& why = failure == nullptr ? ignored : *failure;
+    why = {.call = "the peer published an address of another device", .error = 0};
     PublishedAddress address;
     if (bytes.size() != sizeof address) return Status::kBadParam;
     std::memcpy(&address, bytes.data(), sizeof address);
@@ -46,7 +49,7 @@ Status PeerTable::connect(std::span<const std::byte> bytes, DeviceAddr& peer) {
     DeviceAddr addr = kNoAddr;
     if (const auto known = by_token_.find(address.segment.token); known != by_token_.end()) {
         addr = known->second;
-    } else if (const Status status = attach(address.segment, addr); status != Status::kOk) {
+    } else if (const Status status = attach(address.segment, addr, why); status != Status::kOk) {
         return status;
     }
     // A peer that does not take its contacts now may have no room for ours: the first send tries again.
@@ -63,12 +66,16 @@ Status PeerTable::announce(Peer& peer) {
     return status;
 }
 
-Status PeerTable::attach(const base::SegmentAddress& address, DeviceAddr& peer) {
+Status PeerTable::attach(const base::SegmentAddress& address, DeviceAddr& peer, base::Failure& why) {
     const auto addr = static_cast<DeviceAddr>(peers_.size());
-    if (const Status status = life_.add(address.pid, addr); status != Status::kOk) return status;
+    if (const Status status = life_.add(address.pid, addr, &why); status != Status::kOk) return status;
     base::SharedSegment segment;
-    Status status = base::SharedSegment::attach(address, segment);
-    if (status == Status::kOk) status = admit(std::move(segment), addr);
+    Status status = base::SharedSegment::attach(address, segment, 0, &why);
+    if (status == Status::kOk) {
+        why = {.call = "the peer's device is closed, of another job, or of a node and VPID that are taken",
+               .error = 0};
+        status = admit(std::move(segment), addr);
+    }
     if (status != Status::kOk) {
         life_.remove(addr);
         return status == Status::kBadParam ? Status::kBadParam : Status::kUnsupported;
@@ -123,12 +130,13 @@ Status PeerTable::admit(base::SharedSegment segment, DeviceAddr addr) {
 uint32_t PeerTable::take_contacts(uint32_t budget) {
     uint32_t taken = 0;
     Contact contact;
+    base::Failure why;
     while (taken < budget && contacts_.pop(contact)) {
         ++taken;
         DeviceAddr addr = kNoAddr;
         if (const auto known = by_token_.find(contact.segment.token); known != by_token_.end()) {
             addr = known->second;
-        } else if (attach(contact.segment, addr) != Status::kOk) {
+        } else if (attach(contact.segment, addr, why) != Status::kOk) {
             ++counters_.refused;
             continue;
         }

@@ -43,7 +43,7 @@ class PeerTable {
 
     /// Device::address() and Device::connect().
     size_t address(std::span<std::byte> out) const;
-    Status connect(std::span<const std::byte> address, DeviceAddr& peer);
+    Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure);
 
     /// Tells a peer of us, before anything that it would have to answer. kAgain: it has no room now.
     Status announce(Peer& peer);
@@ -73,7 +73,7 @@ class PeerTable {
     [[nodiscard]] const ContactCounters& contact_counters() const { return counters_; }
 
   private:
-    [[gnu::cold]] Status attach(const base::SegmentAddress& address, DeviceAddr& peer);
+    [[gnu::cold]] Status attach(const base::SegmentAddress& address, DeviceAddr& peer, base::Failure& why);
     [[gnu::cold]] Status admit(base::SharedSegment segment, DeviceAddr addr);
 
     base::SegmentAddress own_address_;

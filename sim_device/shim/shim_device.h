@@ -47,8 +47,8 @@ class ShimDevice {
     /// Attaches to a process and announces this one to it. A process of another job, on another host, of
     /// another user or in another PID namespace is kUnsupported, as is one whose node and VPID are those of
     /// a living peer.
-    Status connect(std::span<const std::byte> address, DeviceAddr& peer) {
-        return peers_.connect(address, peer);
+    Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr) {
+        return peers_.connect(address, peer, failure);
     }
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const { return checked(peer).facts; }
     /// As of the last look, which progress() takes every kLifeCheckNs.

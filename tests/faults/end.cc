@@ -1,9 +1,10 @@
 // A job that ends in the way that its argument names, with messages of every kind under way until then.
 //
-//   end clean | abort | kill | stay | short | scarce | hidden
+//   end clean | abort | kill | stay | short | scarce | hidden | secret
 //                      abort, kill: rank 1 does it; stay: until it is ended from outside; short: as clean,
 //                      but rank 1 has no address space left; scarce: every rank has some left, not enough for
-//                      all its rings of 16 MiB; hidden: rank 1 is not dumpable any more after MPI_Init
+//                      all its rings of 16 MiB; hidden: rank 1 is not dumpable any more after MPI_Init;
+//                      secret: before it
 // Each rank prints "pid N" when it is in the middle of it, and a clean end prints "PASS".
 #include <linux/capability.h>
 #include <sys/prctl.h>
@@ -60,12 +61,15 @@ void respect_dumpable() {
 
 int main(int argc, char** argv) {
     const std::string how = argc == 2 ? argv[1] : "";
-    constexpr const char* kWays[] = {"clean", "abort", "kill", "stay", "short", "scarce", "hidden"};
+    constexpr const char* kWays[] = {"clean", "abort", "kill", "stay", "short", "scarce", "hidden", "secret"};
     if (std::find(std::begin(kWays), std::end(kWays), how) == std::end(kWays)) {
-        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short|scarce|hidden\n");
+        std::fprintf(stderr, "usage: end clean|abort|kill|stay|short|scarce|hidden|secret\n");
         return 2;
     }
-    if (how == "hidden") respect_dumpable();
+    if (how == "hidden" || how == "secret") respect_dumpable();
+    const char* own = std::getenv("OMPI_COMM_WORLD_RANK");
+    if (how == "secret" && own != nullptr && std::string(own) == "1" && prctl(PR_SET_DUMPABLE, 0) != 0)
+        std::abort();
     MPI_Init(&argc, &argv);
     int rank = 0;
     int size = 0;

@@ -46,6 +46,9 @@ refused too_little_address_space_for_six_ranks_is_one_line "velo: rank no ring t
     -np 6 --oversubscribe --mca btl_velo_timeout 1 --mca btl_velo_ring_bytes 16777216 "$faultdir/end" scarce
 refused a_rank_that_hides_its_memory_is_named "velo: rank 0 rank 1 /proc/PID/fd Permission denied dumpable" \
     -np 2 --mca btl_velo_timeout 1 --mca btl_velo_single_copy none "$faultdir/end" hidden
+refused a_rank_that_was_never_to_be_seen_is_named \
+    "velo: rank 0 can not reach rank 1 /proc/PID/fd Permission denied dumpable" \
+    -np 2 --mca btl_velo_single_copy none "$faultdir/end" secret
 works little_address_space_is_enough -np 2 bash -c "$(limited '-v 400000' "$program" --quick)"
 
 # Eight ranks on two processors, whatever this machine has.

@@ -1,17 +1,25 @@
 // Segments: who gets in, who does not, and what a mapping may cover.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "velo/base/life_watch.h"
 #include "velo/base/shared_segment.h"
 
 namespace velo::base {
@@ -177,6 +185,73 @@ TEST(SharedSegment, a_limit_of_file_sizes_is_an_error_and_not_the_end_of_the_pro
     }
     EXPECT_NE(text.find("ulimit -f"), std::string::npos) << text;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+/// What `set_up` throws in a thread where the system call `number` is denied, as by a container's profile.
+template <class SetUp>
+std::string error_where_denied(long number, SetUp set_up) {
+    std::string text;
+    std::thread([&] {
+        sock_filter program[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const sock_fprog filter = {.len = std::size(program), .filter = program};
+        ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), 0);
+        try {
+            set_up();
+        } catch (const SetupError& error) {
+            text = error.what();
+        }
+    }).join();
+    return text;
+}
+
+TEST(SharedSegment, a_call_that_is_denied_is_named_with_a_remedy_that_helps) {
+    const std::string memory =
+        error_where_denied(SYS_memfd_create, [] { (void)SharedSegment::create("velo-test", 4096); });
+    EXPECT_NE(memory.find("memfd_create: Operation not permitted. The kernel, or a seccomp profile"),
+              std::string::npos)
+        << memory;
+    const std::string watch = error_where_denied(SYS_epoll_create1, [] { const LifeWatch watch; });
+    EXPECT_NE(watch.find("epoll_create1: Operation not permitted. The kernel, or a seccomp profile"),
+              std::string::npos)
+        << watch;
+    for (const std::string& text : {memory, watch}) EXPECT_EQ(text.find("ulimit"), std::string::npos) << text;
+}
+
+TEST(SharedSegment, a_peer_that_cannot_be_attached_is_a_call_and_its_errno) {
+    const SharedSegment created = SharedSegment::create("velo-test", 8192);
+    SharedSegment attached;
+    Failure failure;
+    rlimit before = {};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none = {3, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(SharedSegment::attach(created.address(), attached, 0, &failure), Status::kUnsupported);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(to_text(failure), "open of /proc/PID/fd: Too many open files");
+    EXPECT_NE(remedy(failure).find("ulimit -n"), std::string::npos);
+
+    SegmentAddress address = created.address();
+    ++address.pid_namespace;
+    EXPECT_EQ(SharedSegment::attach(address, attached, 0, &failure), Status::kUnsupported);
+    EXPECT_EQ(to_text(failure), "the peer is in another PID namespace");
+    EXPECT_NE(remedy(failure), "");
+}
+
+TEST(LifeWatch, a_process_that_has_ended_is_named_so) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+    LifeWatch watch;
+    Failure failure;
+    EXPECT_EQ(watch.add(child, 0, &failure), Status::kUnsupported);
+    EXPECT_EQ(failure.error, ESRCH);
+    EXPECT_NE(remedy(failure).find("ended"), std::string::npos);
 }
 
 TEST(SharedSegment, an_address_that_names_something_else_does_not_open_it) {

@@ -60,6 +60,30 @@ TEST(EngineDenial, is_told_of_by_one_rank_of_the_node_when_ranks_connect) {
     for (size_t rank = 0; rank < 5; ++rank) EXPECT_EQ(job[rank].counters().rma_fallbacks, 4u);
 }
 
+TEST(EngineDenial, names_the_call_that_was_refused_and_its_errno) {
+    for (const velo_rma_kind_t kind : {VELO_RMA_GET, VELO_RMA_PUT}) {
+        Job job(2, default_params());
+        auto memory = pattern(8192, 4);
+        velo_handle_t handle{};
+        ASSERT_EQ(velo_register(job[1].engine, memory.data(), memory.size(), 7, &handle), VELO_OK);
+        std::vector<std::byte> local(memory.size());
+        velo_rma_t op{};
+        op.kind = kind;
+        op.local = local.data();
+        op.remote = handle;
+        op.remote_address = handle.base;
+        op.bytes = memory.size();
+        denied = true;
+        velo_rma(job[0].engine, job[0].peers[1], &op);
+        denied = false;
+        job.drive([&] { return !job[0].done.empty(); });
+        ASSERT_FALSE(job[0].log.empty());
+        const std::string call = kind == VELO_RMA_GET ? "process_vm_readv" : "process_vm_writev";
+        EXPECT_NE(job[0].log.back().find("(" + call + ": Operation not permitted)"), std::string::npos)
+            << job[0].log.back();
+    }
+}
+
 TEST(EngineDenial, in_mid_run_is_told_of_by_one_rank_of_the_node) {
     Job job(3, default_params());
     EXPECT_EQ(lines_of_denial(job), 0u);

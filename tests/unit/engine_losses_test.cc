@@ -70,6 +70,25 @@ TEST_F(EngineLosses, a_ring_that_cannot_be_made_ends_the_job) {
     EXPECT_TRUE(job_[0].sent_list.empty()) << "the host takes an error of some messages for success";
 }
 
+TEST(EngineConnect, says_which_call_failed_and_what_to_do) {
+    for (const int ranks_per_node : {0, 1}) {
+        velo_params_t params = default_params();
+        params.ranks_per_node = ranks_per_node;
+        Rank one(params, 0, 2);
+        Rank two(params, 1, 2);
+        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> address;
+        const size_t bytes = velo_address(two.engine, address.data(), address.size());
+        velo_peer_t* peer = nullptr;
+        char error[512] = "";
+        const Limit limit(RLIMIT_NOFILE, 3);
+        EXPECT_NE(velo_connect(one.engine, address.data(), bytes, true, nullptr, &peer, error, sizeof error),
+                  VELO_OK);
+        for (const char* word : {"open of /proc/PID/fd", "Too many open files", "ulimit -n"}) {
+            EXPECT_TRUE(has(error, word)) << word << " in " << error;
+        }
+    }
+}
+
 TEST_F(EngineLosses, a_message_goes_once_there_is_room_for_its_ring) {
     {
         const Limit limit(RLIMIT_FSIZE, 4096);

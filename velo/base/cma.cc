@@ -3,33 +3,43 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 
 #include "velo/base/check.h"
 
 namespace velo::base {
 namespace {
 
-Status status_of(int error) noexcept {
+constexpr const char* kRead = "process_vm_readv";
+constexpr const char* kWrite = "process_vm_writev";
+
+/// errno of the last refusal, negative for a write; 0: none yet.
+std::atomic<int> refusal{0};
+
+Status status_of(int error, bool write) noexcept {
     switch (error) {
         case EFAULT: return Status::kBadMemory;
         case ESRCH: return Status::kPeerDead;
         case EPERM:
         case EACCES:
-        case ENOSYS: return Status::kUnsupported;
+        case ENOSYS:
+            refusal.store(write ? -error : error, std::memory_order_relaxed);
+            return Status::kUnsupported;
         default: return Status::kFailed;
     }
 }
 
 template <class Call>
-Status copy_all(Call call, uint64_t local, uint64_t remote, size_t bytes) noexcept {
+Status copy_all(Call call, bool write, uint64_t local, uint64_t remote, size_t bytes) noexcept {
     while (bytes != 0) {
         const iovec here = {reinterpret_cast<void*>(local), bytes};
         const iovec there = {reinterpret_cast<void*>(remote), bytes};
         const ssize_t moved = call(&here, &there);
         if (moved < 0) {
             if (errno == EINTR) continue;
-            return status_of(errno);
+            return status_of(errno, write);
         }
         // The kernel stops short of an unmapped page and says so only when asked for that page.
         if (moved == 0) return Status::kBadMemory;
@@ -68,13 +78,19 @@ void copy_parts(Together together, One one, int32_t pid, std::span<CmaPart> part
 Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept {
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_readv(pid, here, 1, there, 1, 0); },
-        reinterpret_cast<uint64_t>(local), remote, bytes);
+        false, reinterpret_cast<uint64_t>(local), remote, bytes);
 }
 
 Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept {
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_writev(pid, here, 1, there, 1, 0); },
-        reinterpret_cast<uint64_t>(local), remote, bytes);
+        true, reinterpret_cast<uint64_t>(local), remote, bytes);
+}
+
+Failure refused_copy() noexcept {
+    const int error = refusal.load(std::memory_order_relaxed);
+    if (error == 0) return {};
+    return {.call = error < 0 ? kWrite : kRead, .error = std::abs(error)};
 }
 
 void cma_read(int32_t pid, std::span<CmaPart> parts) noexcept {

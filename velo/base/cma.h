@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "velo/base/failure.h"
 #include "velo/base/status.h"
 
 namespace velo::base {
@@ -17,6 +18,9 @@ Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) no
 
 /// The same, from `local` to `remote`; the data is visible there when this returns kOk.
 Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept;
+
+/// The last call of this process that the kernel did not permit, whichever thread made it.
+[[nodiscard]] Failure refused_copy() noexcept;
 
 /// One of several ranges that are copied together.
 struct CmaPart {

@@ -25,6 +25,10 @@ struct Failure {
 /// which errno does not tell apart.
 [[nodiscard]] inline std::string remedy(const Failure& failure) {
     switch (failure.error) {
+        case 0:
+            return failure
+                       ? "All ranks have to run as one user, in one PID namespace, with one version of velo."
+                       : "";
         case EMFILE: return "Raise the limit of open files (ulimit -n).";
         case ENFILE: return "Raise the machine's limit of open files (fs.file-max).";
         case EFBIG: return "Raise the limit of a file's size (ulimit -f).";

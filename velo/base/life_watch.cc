@@ -43,8 +43,8 @@ ProcessState process_state(pid_t pid) {
 
 LifeWatch::LifeWatch() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_ < 0) {
-        throw SetupError(std::string("cannot watch peer processes: epoll_create1: ") + std::strerror(errno) +
-                         ". Raise the limit of open files (ulimit -n).");
+        const Failure failure = {.call = "epoll_create1", .error = errno};
+        throw SetupError("cannot watch peer processes: " + to_text(failure) + ". " + remedy(failure));
     }
 }
 
@@ -58,9 +58,13 @@ void LifeWatch::close_pidfd(Watched& watched) {
     watched.pidfd = -1;
 }
 
-Status LifeWatch::add(pid_t pid, uint32_t id) {
+Status LifeWatch::add(pid_t pid, uint32_t id, Failure* failure) {
+    const auto ended = [failure](const char* call) {
+        if (failure != nullptr) *failure = {.call = call, .error = ESRCH};
+        return Status::kUnsupported;
+    };
     auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (pidfd < 0 && errno == ESRCH) return Status::kUnsupported;
+    if (pidfd < 0 && errno == ESRCH) return ended("pidfd_open");
     if (pidfd >= 0) {
         epoll_event event = {};
         event.events = EPOLLIN;
@@ -71,7 +75,7 @@ Status LifeWatch::add(pid_t pid, uint32_t id) {
         }
     }
     if (pidfd < 0) {
-        if (process_state(pid) == ProcessState::kEnded) return Status::kUnsupported;
+        if (process_state(pid) == ProcessState::kEnded) return ended("/proc/PID/stat");
         ++by_proc_;
     }
     if (id >= watched_.size()) watched_.resize(id + 1);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "velo/base/failure.h"
 #include "velo/base/status.h"
 
 namespace velo::base {
@@ -27,10 +28,10 @@ class LifeWatch {
     ~LifeWatch();
 
     /// Watches process `pid` under the name `id`: the next one from 0, or one that was removed. kUnsupported:
-    /// there is no such process. To be called before anything is read from the process by its pid: should the
-    /// pid be given to another process meanwhile, what is read does not fit, and what is watched is not
-    /// alive.
-    Status add(pid_t pid, uint32_t id);
+    /// there is no such process, as `failure` says. To be called before anything is read from the process by
+    /// its pid: should the pid be given to another process meanwhile, what is read does not fit, and what is
+    /// watched is not alive.
+    Status add(pid_t pid, uint32_t id, Failure* failure = nullptr);
 
     /// Undoes the add() of `id`, whether its process has ended or not.
     void remove(uint32_t id);

@@ -196,20 +196,16 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     SharedSegment segment;
     bytes = round_up(bytes < kHeaderBytes ? kHeaderBytes : bytes, kPage);
     const auto fail = [&](const char* step, int error) -> SetupError {
+        const Failure failure = {.call = step, .error = error};
         return SetupError("cannot create " + std::to_string(bytes) + " bytes of shared memory for " + label +
-                          ": " + step + ": " + std::strerror(error) +
-                          +(error == EFBIG ? ". Raise the limit of a file's size (ulimit -f)."
-                            : error == EMFILE || error == ENFILE
-                                ? ". Raise the limit of open files (ulimit -n)."
-                                : ". Lower the memory that velo is given or raise the limit of "
-                                  "the container."));
+                          ": " + to_text(failure) + ". " + remedy(failure));
     };
     segment.fd_ = memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment.fd_ < 0) throw fail("memfd_create", errno);
     // A file that another process of the user truncates would be SIGBUS in every process that has it mapped.
     if (fcntl(segment.fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0) throw fail("F_ADD_SEALS", errno);
     if (fchmod(segment.fd_, S_IRUSR | S_IWUSR) != 0) throw fail("fchmod", errno);
-    if (const int error = allocate(segment.fd_, 0, bytes); error != 0) throw fail("allocation", error);
+    if (const int error = allocate(segment.fd_, 0, bytes); error != 0) throw fail("posix_fallocate", error);
     if (Mapping::map(segment.fd_, 0, bytes, segment.mapping_) != Status::kOk) throw fail("mmap", errno);
     struct stat info = {};
     if (fstat(segment.fd_, &info) != 0) throw fail("fstat", errno);

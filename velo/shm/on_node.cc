@@ -57,8 +57,7 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer, base::Fail
     const Layout layout(address.registrations_max);
     auto entry = std::make_unique<Peer>();
     const auto index = spare_peers_.empty() ? static_cast<PeerIndex>(peers_.size()) : spare_peers_.back();
-    if (const Status status = life_.add(address.segment.pid, index); status != Status::kOk) {
-        if (failure != nullptr) *failure = {.call = "pidfd_open", .error = ESRCH};
+    if (const Status status = life_.add(address.segment.pid, index, failure); status != Status::kOk) {
         return status;
     }
     if (const Status status =
