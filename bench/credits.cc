@@ -76,14 +76,13 @@ Cost measure(const Plan& plan, uint32_t slots, uint32_t packets) {
         const double start = seconds();
         for (uint32_t i = 0; i < stretch; ++i) {
             const PeerIndex peer = (message + i) % plan.peers;
-            Actions actions;
-            if (returned[peer] != 0 && flow.credits_arrived(peer, returned[peer], actions) != Status::kOk)
+            if (returned[peer] != 0 && flow.credits_arrived(peer, returned[peer]) != Status::kOk)
                 std::abort();
             returned[peer] = 0;
             const uint32_t possible = flow.sendable(peer, packets);
             flow.packets_sent(peer, possible);
             under_way[peer] += possible;
-            returned[peer] += flow.take_piggyback(peer, UINT16_MAX, actions);
+            returned[peer] += flow.take_piggyback(peer, UINT16_MAX);
             all += possible;
         }
         const double middle = seconds();
@@ -92,9 +91,11 @@ Cost measure(const Plan& plan, uint32_t slots, uint32_t packets) {
             const uint32_t left = std::min(packets, under_way[peer]);
             under_way[peer] -= left;
             if (left == 0) continue;
-            Actions actions;
-            if (flow.packets_retrieved(peer, left, {.ended = true}, actions) != Status::kOk) std::abort();
-            for (const Action& action : actions) returned[action.peer] += action.credits;
+            if (flow.packets_retrieved(peer, left, {.ended = true}) != Status::kOk) std::abort();
+            flow.send_control([&](PeerIndex to, ControlKind, uint32_t credits) {
+                returned[to] += credits;
+                return Status::kOk;
+            });
         }
         sending += middle - start;
         receiving += seconds() - middle;

@@ -148,8 +148,8 @@ struct PlanError {
 using PlanResult = std::variant<Plan, PlanError>;
 
 /// Contact slots for a mailbox of this config: at most `most` and a 64th of it, at least 1. 0 where they
-/// would leave too little for the only peer, under the paper's stealing, which expects every peer to own slots from the
-/// start, and under other modes.
+/// would leave too little for the only peer, under the paper's stealing, which expects every peer to own
+/// slots from the start, and under other modes.
 [[nodiscard, gnu::cold]] uint32_t contact_slots_for(const Config& config, uint32_t most);
 
 /// Set-up only: may allocate. A pure function of the config.

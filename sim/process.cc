@@ -123,7 +123,7 @@ uint32_t Process::poll() {
     if (device_->peers() != 0) {
         VeloPath<cluster::ClusterDevice>& path = opened_path();
         taken += path.poll(simulation_->config().host.packets_per_poll, Handler{*this});
-        if (path.owes()) path.flush_owed();
+        if (path.control_deferred()) path.resend_control();
         if (path.counters().malformed != 0) {
             throw SimulationError("process " + std::to_string(rank()) + " received something malformed at " +
                                   std::to_string(device_->clock_ns()) + " ns: a violation of flow control");
@@ -165,7 +165,8 @@ bool Process::drive_waiting() {
     if (!used_ || used_->waiting.empty() || simulation_->cluster().held(device_->at_node())) return false;
     Used& u = *used_;
     const uint64_t news =
-        u.path->counters().credits_received + u.path->counters().welcomes_received + device_->contact_wakes();
+        u.path->counters().credits_received + u.path->counters().opens_received + u.path->counters().closes_received +
+        u.path->counters().closed_received + device_->contact_wakes();
     if (simulation_->has_credits() && news == u.swept_news) return false;
     for (size_t tried = 0; tried < u.waiting.size(); ++tried) {
         if (u.turn >= u.waiting.size()) u.turn = 0;

@@ -94,7 +94,7 @@ class Engine {
     int progress();
     [[nodiscard]] bool busy() const {
         return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
-               slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->owes()) || on_node_.unmet();
+               slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->control_deferred()) || on_node_.unmet();
     }
     void counters(velo_counters_t& out) const;
     /// No message waits for credits any more: this process is about to end.
@@ -528,7 +528,7 @@ int Engine<D>::progress() {
             busy_polls_ = 0;
             events += device_->progress(now_);
             events += take_notifications();
-            if (velo_->owes()) velo_->flush_owed();
+            if (velo_->control_deferred()) velo_->resend_control();
         }
     }
     if (!pending_peers_.empty()) events += drive_pending();

@@ -277,10 +277,12 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.credits_given_up = velo.credits_given_up;
     out.contacts_tx = velo.contacts_sent;
     out.contacts_rx = velo.contacts_received;
-    out.welcomes_tx = velo.welcomes_sent;
-    out.welcomes_rx = velo.welcomes_received;
-    out.farewells_tx = velo.farewells_sent;
-    out.farewells_rx = velo.farewells_received;
+    out.opens_tx = velo.opens_sent;
+    out.opens_rx = velo.opens_received;
+    out.closes_tx = velo.closes_sent;
+    out.closes_rx = velo.closes_received;
+    out.closed_tx = velo.closed_sent;
+    out.closed_rx = velo.closed_received;
     out.idle_peer_bytes = VeloPath<D>::idle_peer_bytes(options_.plan);
     out.peer_bytes = device_peer_bytes(options_.plan);
     out.slot_owners = velo_->flow().slot_owners();

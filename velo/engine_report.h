@@ -158,7 +158,7 @@ PeerReport Engine<D>::report_of(velo_peer& peer) {
         out.quota = flow.mode() == flowctl::Mode::kStatic ? velo_->plan().quota : 0;
         out.credits_retrieved = flow.retrieved(peer.index);
         out.credits_threshold = flow.threshold(peer.index);
-        out.credits_owed = velo_->owed(peer.index);
+        out.credits_owed = velo_->deferred_credits(peer.index);
         out.partial_bytes = velo_->partial_bytes(peer.index);
         out.mailbox_written = device.mailbox_written;
         out.mailbox_read = device.mailbox_read;

@@ -94,9 +94,8 @@ typename Engine<D>::CreditSums Engine<D>::sum_credits() const {
         sums.granted += flow.granted(peer);
     }
     if (options_.plan.quota == 0) return sums;  // no credits
-    const uint32_t lent = flow.dynamic() != nullptr ? flow.dynamic()->lent_credit_slots() : 0;
     sums.available = options_.plan.data_region_slots -
-                     std::min(options_.plan.data_region_slots, sums.granted + lent);
+                     std::min(options_.plan.data_region_slots, sums.granted + flow.lent_slots());
     return sums;
 }
 

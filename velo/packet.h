@@ -25,13 +25,14 @@ enum class MessageClass : uint8_t {
     kCredit = 2,  ///< a flow control packet, not part of any message; its tag is a CreditTag
 };
 
-/// What a flow control packet says.
+/// What a flow control packet says (flowctl/outbox.h). Its payload is one value of 32 bits, 0 where none is named.
 enum class CreditTag : uint8_t {
-    kCredits = 0,         ///< returned credits, 16 bits
-    kReturnRequest = 1,   ///< compulsory request (FC 6.1), empty
-    kReturnResponse = 2,  ///< its response: credits given up, 32 bits
-    kWelcome = 3,         ///< the receiver owns slots at the sender; its first credits, 16 bits
-    kFarewell = 4,        ///< it owns none there any more, and gets its own back, empty
+    kCredits = 0,         ///< returned credits
+    kReturnRequest = 1,   ///< compulsory request (FC 6.1)
+    kReturnResponse = 2,  ///< its response: credits given up
+    kOpen = 3,            ///< the receiver owns slots at the sender; its first credits
+    kClose = 4,           ///< it owns none there any more, and gets its own back
+    kClosed = 5,          ///< the answer to kClose
 };
 
 /// The status word, unpacked.

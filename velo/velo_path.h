@@ -58,10 +58,12 @@ struct VeloPathCounters {
     uint64_t credits_given_up = 0;
     uint64_t contacts_sent = 0;  ///< packets of messages that went without credits
     uint64_t contacts_received = 0;
-    uint64_t welcomes_sent = 0;
-    uint64_t welcomes_received = 0;
-    uint64_t farewells_sent = 0;
-    uint64_t farewells_received = 0;
+    uint64_t opens_sent = 0;
+    uint64_t opens_received = 0;
+    uint64_t closes_sent = 0;
+    uint64_t closes_received = 0;
+    uint64_t closed_sent = 0;
+    uint64_t closed_received = 0;
 };
 
 template <class D>
@@ -113,8 +115,11 @@ class VeloPath {
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
 
-    /// Sends flow control packets that could not go at once.
-    void flush_owed();
+    /// Sends flow control packets that the device has refused.
+    void resend_control() {
+        flow_.resend_control(control_sender());
+    }
+    [[nodiscard]] bool control_deferred() const { return flow_.control_refused(); }
 
     [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
     [[nodiscard]] const CreditStalls& stalls() const { return stalls_; }
@@ -124,14 +129,11 @@ class VeloPath {
     void all_stalls_ended() { stalls_.all_ended(now_ns()); }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
     /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
-    [[nodiscard]] uint32_t owed(DeviceAddr peer) const {
-        return peer < peers_.size() ? peers_[peer].owed : 0;
-    }
+    [[nodiscard]] uint32_t deferred_credits(DeviceAddr peer) const { return flow_.deferred_credits(peer); }
     [[nodiscard]] uint32_t partial_bytes(DeviceAddr peer) const {
         return peer < peers_.size() ? peers_[peer].in.bytes : 0;
     }
     [[nodiscard]] const flowctl::Plan& plan() const { return plan_; }
-    [[nodiscard]] bool owes() const { return !owing_.empty(); }
 
   private:
     /// Messages under reassembly: a buffer exists only while its peer is in the middle of a message.
@@ -142,14 +144,6 @@ class VeloPath {
     };
     struct PeerState {
         Reassembly in;
-        // Flow control packets that have not left yet.
-        uint32_t owed = 0;  ///< credits to return explicitly
-        uint32_t response_credits = 0;
-        uint32_t welcome_credits = 0;  ///< 0: no welcome is due
-        bool request_due = false;
-        bool response_due = false;
-        bool farewell_due = false;
-        bool owing = false;  ///< any of them
     };
     /// The packets of a part of a message, for Device::send().
     struct PartFill {
@@ -157,7 +151,6 @@ class VeloPath {
         DeviceAddr to;
         const velo_send_t& send;
         bool contact;
-        flowctl::Actions& actions;
 
         PacketStatus operator()(uint32_t index, std::byte* payload) const {
             return PacketStatus::unpack(word(index, payload));
@@ -207,25 +200,23 @@ class VeloPath {
         }
     }
     Status send_part(DeviceAddr to, velo_send_t& send, Parts parts = Parts::kAllowed);
-    void perform(const flowctl::Actions& actions) {
-        if (!actions.empty()) [[unlikely]]
-            perform_all(actions);
+    [[nodiscard]] auto control_sender() {
+        return [this](DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
+            return send_control_packet(to, kind, value);
+        };
     }
-    [[gnu::noinline]] void perform_all(const flowctl::Actions& actions);
+    /// Sends what flow control asks for after an event.
+    void send_control() { flow_.send_control(control_sender()); }
+    [[gnu::noinline]] Status send_control_packet(DeviceAddr to, flowctl::ControlKind kind, uint32_t value);
+    void count_sent(flowctl::ControlKind kind, uint32_t value);
     uint32_t credits_for(DeviceAddr to, uint32_t packets);
     void take_credit_packet(DeviceAddr from, const Packet& packet);
-    bool send_credits(DeviceAddr to, uint32_t credits);
-    Status send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes,
-                        Admission admission = Admission::kCredited);
-    bool send_contact_due(DeviceAddr to, PeerState& peer);
-    bool send_due(DeviceAddr to, PeerState& peer);
     void take_credits(DeviceAddr from, uint32_t credits);
     bool append(Reassembly& in, const std::byte* payload, uint32_t length);
     void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
-    void take_control(DeviceAddr from, CreditTag tag, uint32_t given_up);
-    void take_contact(DeviceAddr from, CreditTag tag, uint32_t credits);
+    void take_control(DeviceAddr from, flowctl::ControlKind kind, uint32_t value);
     void contact_retrieved(DeviceAddr from, uint32_t packets, bool ended);
-    uint32_t take_middles(DeviceAddr from, bool contact);
+    bool take_run(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();
 
     D& device_;
@@ -233,7 +224,6 @@ class VeloPath {
     flowctl::FlowControl flow_;
     uint32_t message_bytes_max_;
     std::vector<PeerState> peers_;
-    std::vector<DeviceAddr> owing_;
     std::vector<std::unique_ptr<std::byte[]>> buffers_;
     VeloPathCounters counters_;
     CreditStalls stalls_;
@@ -256,13 +246,14 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     know(to);
     // Flow control has to say first what it said it would.
-    if (PeerState& peer = peers_[to]; peer.response_due && !send_due(to, peer)) [[unlikely]] {
+    if (flow_.response_due(to) && !flow_.send_control_to(to, control_sender())) [[unlikely]] {
         return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
     }
     uint32_t packets = credits_for(to, wanted);
     Admission admission = credited() ? Admission::kCredited : Admission::kGuarded;
+    // A message that goes whole or not at all is not stalled: it waits elsewhere, and is counted there.
     const auto stall = [&] {
-        if (send.stalled) return;
+        if (send.stalled || parts == Parts::kWhole) return;
         send.stalled = true;
         stalls_.began(to, now_ns());
     };
@@ -278,8 +269,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     if (!credited()) packets = std::min(packets, mailbox_slots(to));
     const bool contact = admission == Admission::kContact;
 
-    flowctl::Actions actions;
-    const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact, .actions = actions};
+    const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact};
     Status status = device_.send(to, packets, admission, fill);
     const uint32_t part = status == Status::kAgain && parts == Parts::kAllowed ? part_packets(to, packets) : packets;
     if (part < packets) [[unlikely]] {
@@ -292,12 +282,12 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     }
     if (contact) [[unlikely]] {
         ++counters_.contacts_sent;
-        if (send.done == 0) flow_.contact_sent(to, actions);
+        if (send.done == 0) flow_.contact_sent(to);
     } else {
         flow_.packets_sent(to, packets);
     }
     send.done = std::min(send.total, send.done + packets * kPayload);
-    perform(actions);
+    send_control();
     if (packets < wanted) return Status::kAgain;
     if (send.stalled) [[unlikely]]
         stall_ended(to);
@@ -321,8 +311,8 @@ uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
         status.waited = send.stalled;
         // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they do not
         // overtake a return that waits.
-        if (length <= kPiggybackOffset && path.owed(to) == 0)
-            credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX, actions));
+        if (length <= kPiggybackOffset && path.deferred_credits(to) == 0)
+            credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX));
         status.piggyback = credits != 0;
         path.counters_.credits_returned_piggyback += credits;
     }
@@ -349,7 +339,7 @@ AlikePackets VeloPath<D>::PartFill::alike() const {
 
 /// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
 /// are next in the mailbox are taken first: a peer that exchanges messages with this one has returned credits
-/// behind its own last message, and nobody has polled since that was received.
+/// behind its own last message, which has not been polled since.
 template <class D>
 uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
     // Not more than a few, so that nobody who sends many holds this process.
@@ -391,23 +381,27 @@ bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t leng
 
 template <class D>
 void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end) {
-    flowctl::Actions actions;
-    if (flow_.packets_retrieved(from, packets, end, actions) != Status::kOk) ++counters_.malformed;
-    perform(actions);
+    if (flow_.packets_retrieved(from, packets, end) != Status::kOk) ++counters_.malformed;
+    send_control();
 }
 
-/// Takes whole packets from the middle of a message, the shown one and those that follow. Returns how many.
+/// Takes a run of body packets of one message, the shown one and those that follow. False: none.
 template <class D>
-uint32_t VeloPath<D>::take_middles(DeviceAddr from, bool contact) {
+bool VeloPath<D>::take_run(DeviceAddr from, bool contact) {
     Reassembly& in = state(from).in;
     const uint32_t room = (message_bytes_max_ - in.bytes) / kPayload;
-    if (in.broken || room == 0) return 0;
+    if (in.broken || room == 0) return false;
     if (!in.buffer) in.buffer = take_buffer();
     const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
+    if (taken == 0) return false;
     in.bytes += taken * kPayload;
-    if (contact && taken != 0) [[unlikely]]
+    if (contact) [[unlikely]] {
         contact_retrieved(from, taken, false);
-    return taken;
+    } else {
+        if (flow_.run_retrieved(from, taken) != Status::kOk) ++counters_.malformed;
+        send_control();
+    }
+    return true;
 }
 
 template <class D>
@@ -416,18 +410,10 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
     uint32_t taken = 0;
     DeviceAddr from = kNoAddr;
     alignas(16) std::array<std::byte, kPayloadBytes> single;
-    // Flow control is told of packets from the middle of a message together with its end, if that comes next and they
-    // make no return due by themselves.
-    uint32_t middles = 0;
-    DeviceAddr middles_from = kNoAddr;
-    const auto tell_of_middles = [&] {
-        if (middles != 0) retrieved(middles_from, std::exchange(middles, 0), {});
-    };
     while (taken < budget) {
         const Packet* packet = device_.peek(from);
         if (packet == nullptr) break;
         const PacketStatus status = PacketStatus::unpack(packet->status);
-        if (!(from == middles_from && status.end_of_message)) tell_of_middles();
         if (!admits(from) || status.length > kPayloadBytes ||
             (status.piggyback && status.length > kPiggybackOffset)) [[unlikely]] {
             device_.advance();
@@ -445,13 +431,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
             break;
 
         if (!status.end_of_message && !status.piggyback && status.length == kPayload) {
-            const uint32_t some = take_middles(from, status.contact);
-            if (some != 0) {
-                if (!status.contact) {
-                    middles = some;
-                    middles_from = from;
-                    if (flow_.return_due(from, some)) tell_of_middles();
-                }
+            if (take_run(from, status.contact)) {
                 ++taken;
                 continue;
             }
@@ -474,8 +454,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.contact) [[unlikely]] {
             contact_retrieved(from, 1, status.end_of_message);
         } else {
-            retrieved(from, 1 + std::exchange(middles, 0),
-                      {.ended = status.end_of_message, .waited = status.waited});
+            retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
         }
         if (status.piggyback) take_credits(from, credits);
         if (!status.end_of_message) continue;
@@ -493,7 +472,8 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         }
         if (buffer) buffers_.push_back(std::move(buffer));
     }
-    tell_of_middles();
+    flow_.settle_run();
+    send_control();
     return taken;
 }
 

@@ -5,180 +5,120 @@
 
 namespace velo {
 
-template <class D>
-void VeloPath<D>::perform_all(const flowctl::Actions& actions) {
-    for (const flowctl::Action& action : actions) {
-        PeerState& peer = state(action.peer);
-        // A switch without default makes the next kind a compile error here.
-        switch (action.kind) {
-            case flowctl::ActionKind::kSendCredits: peer.owed += action.credits; break;
-            case flowctl::ActionKind::kSendReturnRequest: peer.request_due = true; break;
-            case flowctl::ActionKind::kSendReturnResponse:
-                peer.response_due = true;
-                peer.response_credits = action.credits;
-                break;
-            case flowctl::ActionKind::kSendWelcome: peer.welcome_credits = action.credits; break;
-            case flowctl::ActionKind::kSendFarewell:
-                peer.owed = 0;
-                peer.request_due = peer.response_due = false;
-                peer.welcome_credits = 0;
-                peer.farewell_due = true;
-                break;
-        }
-        if (peer.owing || send_due(action.peer, peer)) continue;
-        peer.owing = true;
-        owing_.push_back(action.peer);
+/// The words of flow control on the wire. Nothing for a tag that is none of them.
+[[nodiscard]] constexpr bool control_kind(uint8_t tag, flowctl::ControlKind& kind) {
+    using flowctl::ControlKind;
+    switch (static_cast<CreditTag>(tag)) {
+        case CreditTag::kCredits: kind = ControlKind::kCredits; return true;
+        case CreditTag::kReturnRequest: kind = ControlKind::kReturnRequest; return true;
+        case CreditTag::kReturnResponse: kind = ControlKind::kReturnResponse; return true;
+        case CreditTag::kOpen: kind = ControlKind::kOpen; return true;
+        case CreditTag::kClose: kind = ControlKind::kClose; return true;
+        case CreditTag::kClosed: kind = ControlKind::kClosed; return true;
     }
+    return false;
+}
+[[nodiscard]] constexpr CreditTag credit_tag(flowctl::ControlKind kind) {
+    using flowctl::ControlKind;
+    switch (kind) {
+        case ControlKind::kCredits: return CreditTag::kCredits;
+        case ControlKind::kReturnRequest: return CreditTag::kReturnRequest;
+        case ControlKind::kReturnResponse: return CreditTag::kReturnResponse;
+        case ControlKind::kOpen: return CreditTag::kOpen;
+        case ControlKind::kClose: return CreditTag::kClose;
+        case ControlKind::kClosed: return CreditTag::kClosed;
+    }
+    return CreditTag::kCredits;
 }
 
-/// False when something is left for later.
+/// The packet has a slot: of the credit region, one that flow control pays for with a credit, or a contact
+/// slot. kAgain: later.
 template <class D>
-bool VeloPath<D>::send_due(DeviceAddr to, PeerState& peer) {
-    if ((peer.farewell_due || peer.welcome_credits != 0) && !send_contact_due(to, peer)) return false;
-    while (peer.owed != 0) {
-        const uint32_t credits = std::min(peer.owed, plan_.return_max);
-        if (!send_credits(to, credits)) return false;
-        peer.owed -= credits;
-    }
-    // What a dead peer was to get is given up without being counted.
-    if (peer.request_due) {
-        const Status status = send_control(to, CreditTag::kReturnRequest, 0, 0);
-        if (status == Status::kAgain) return false;
-        peer.request_due = false;
-        counters_.requests_sent += status == Status::kOk;
-    }
-    if (peer.response_due) {
-        const Status status =
-            send_control(to, CreditTag::kReturnResponse, peer.response_credits, sizeof(uint32_t));
-        if (status == Status::kAgain) return false;
-        peer.response_due = false;
-        counters_.responses_sent += status == Status::kOk;
-        counters_.credits_given_up += status == Status::kOk ? peer.response_credits : 0;
-    }
-    return true;
-}
-
-/// A farewell that waits goes before a later welcome.
-template <class D>
-bool VeloPath<D>::send_contact_due(DeviceAddr to, PeerState& peer) {
-    if (peer.farewell_due) {
-        const Status status = send_control(to, CreditTag::kFarewell, 0, 0, Admission::kContact);
-        if (status == Status::kAgain) return false;
-        peer.farewell_due = false;
-        counters_.farewells_sent += status == Status::kOk;
-    }
-    if (peer.welcome_credits != 0) {
-        const Status status = send_control(to, CreditTag::kWelcome, peer.welcome_credits, sizeof(uint16_t),
-                                           Admission::kContact);
-        if (status == Status::kAgain) return false;
-        peer.welcome_credits = 0;
-        counters_.welcomes_sent += status == Status::kOk;
-    }
-    return true;
-}
-
-template <class D>
-bool VeloPath<D>::send_credits(DeviceAddr to, uint32_t credits) {
-    const Status status = send_control(to, CreditTag::kCredits, credits, sizeof(uint16_t));
-    if (status == Status::kAgain) return false;
-    if (status != Status::kOk) return true;  // a dead peer needs no credits
-    ++counters_.credit_packets_sent;
-    counters_.credits_returned_explicit += credits;
-    return true;
-}
-
-/// The packet has a slot: of the credit region, or one that flow control paid for with a credit; or it takes
-/// a contact slot. kAgain: later.
-template <class D>
-Status VeloPath<D>::send_control(DeviceAddr to, CreditTag tag, uint32_t value, uint32_t bytes,
-                                 Admission admission) {
+Status VeloPath<D>::send_control_packet(DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
+    const bool contact = flowctl::fills_contact_slot(kind);
     const auto fill = [=](uint32_t, std::byte* payload) {
         // Little endian, as everything that velo runs on.
         std::memcpy(payload, &value, sizeof value);
         return PacketStatus{.message_class = MessageClass::kCredit,
                             .end_of_message = true,
-                            .contact = admission == Admission::kContact,
-                            .tag = static_cast<uint8_t>(tag),
-                            .length = static_cast<uint8_t>(bytes)};
+                            .contact = contact,
+                            .tag = static_cast<uint8_t>(credit_tag(kind)),
+                            .length = sizeof value};
     };
-    return device_.send(to, 1, admission, fill);
+    const Status status = device_.send(to, 1, contact ? Admission::kContact : Admission::kCredited, fill);
+    // What a dead peer was to get is given up without being counted.
+    if (status == Status::kOk) count_sent(kind, value);
+    return status;
 }
 
 template <class D>
-void VeloPath<D>::flush_owed() {
-    for (size_t i = 0; i < owing_.size();) {
-        PeerState& peer = state(owing_[i]);
-        if (!send_due(owing_[i], peer)) {
-            ++i;
-            continue;
-        }
-        peer.owing = false;
-        owing_[i] = owing_.back();
-        owing_.pop_back();
+void VeloPath<D>::count_sent(flowctl::ControlKind kind, uint32_t value) {
+    // A switch without default makes the next kind a compile error here.
+    switch (kind) {
+        case flowctl::ControlKind::kCredits:
+            ++counters_.credit_packets_sent;
+            counters_.credits_returned_explicit += value;
+            break;
+        case flowctl::ControlKind::kReturnRequest: ++counters_.requests_sent; break;
+        case flowctl::ControlKind::kReturnResponse:
+            ++counters_.responses_sent;
+            counters_.credits_given_up += value;
+            break;
+        case flowctl::ControlKind::kOpen: ++counters_.opens_sent; break;
+        case flowctl::ControlKind::kClose: ++counters_.closes_sent; break;
+        case flowctl::ControlKind::kClosed: ++counters_.closed_sent; break;
     }
 }
 
 template <class D>
 void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
-    flowctl::Actions actions;
-    if (flow_.credits_arrived(from, credits, actions) != Status::kOk) {
+    if (flow_.credits_arrived(from, credits) != Status::kOk) {
         ++counters_.malformed;
         return;
     }
     counters_.credits_received += credits;
-    perform(actions);
+    send_control();
 }
 
 template <class D>
 void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
     const PacketStatus status = PacketStatus::unpack(packet.status);
-    const auto tag = static_cast<CreditTag>(status.tag);
     uint32_t value = 0;
     std::memcpy(&value, packet.payload, std::min<size_t>(status.length, sizeof value));
     device_.advance();
-    if (status.contact) return take_contact(from, tag, static_cast<uint16_t>(value));
-    if (tag != CreditTag::kCredits) return take_control(from, tag, value);
-    ++counters_.credit_packets_received;
-    take_credits(from, static_cast<uint16_t>(value));
-}
-
-/// A compulsory request or response (FC 6.5.4), which filled a slot that a credit had paid for.
-template <class D>
-void VeloPath<D>::take_control(DeviceAddr from, CreditTag tag, uint32_t given_up) {
-    if (tag != CreditTag::kReturnRequest && tag != CreditTag::kReturnResponse) {
+    flowctl::ControlKind kind = flowctl::ControlKind::kCredits;
+    if (!control_kind(status.tag, kind) || status.contact != flowctl::fills_contact_slot(kind)) {
         ++counters_.malformed;
         return;
     }
-    retrieved(from, 1, {.control = true});
-    const bool request = tag == CreditTag::kReturnRequest;
-    ++(request ? counters_.requests_received : counters_.responses_received);
-    flowctl::Actions actions;
-    const auto kind = request ? flowctl::ControlKind::kReturnRequest : flowctl::ControlKind::kReturnResponse;
-    if (flow_.control_arrived(from, kind, given_up, actions) != Status::kOk) ++counters_.malformed;
-    perform(actions);
+    if (kind == flowctl::ControlKind::kCredits) {
+        ++counters_.credit_packets_received;
+        return take_credits(from, value);
+    }
+    take_control(from, kind, value);
 }
 
 template <class D>
-void VeloPath<D>::take_contact(DeviceAddr from, CreditTag tag, uint32_t credits) {
-    flowctl::Actions actions;
-    Status status = Status::kProtocol;
-    if (tag == CreditTag::kWelcome) {
-        ++counters_.welcomes_received;
-        status = flow_.welcome_arrived(from, credits, actions);
-    } else if (tag == CreditTag::kFarewell) {
-        ++counters_.farewells_received;
-        status = flow_.farewell_arrived(from, actions);
+void VeloPath<D>::take_control(DeviceAddr from, flowctl::ControlKind kind, uint32_t value) {
+    switch (kind) {
+        case flowctl::ControlKind::kCredits: break;
+        case flowctl::ControlKind::kReturnRequest: ++counters_.requests_received; break;
+        case flowctl::ControlKind::kReturnResponse: ++counters_.responses_received; break;
+        case flowctl::ControlKind::kOpen: ++counters_.opens_received; break;
+        case flowctl::ControlKind::kClose: ++counters_.closes_received; break;
+        case flowctl::ControlKind::kClosed: ++counters_.closed_received; break;
     }
-    if (status != Status::kOk) ++counters_.malformed;
-    perform(actions);
+    // Its slot is free again, and was paid for.
+    if (flowctl::costs_a_credit(kind)) retrieved(from, 1, {.control = true});
+    if (flow_.control_arrived(from, kind, value) != Status::kOk) ++counters_.malformed;
+    send_control();
 }
 
 template <class D>
 void VeloPath<D>::contact_retrieved(DeviceAddr from, uint32_t packets, bool ended) {
     counters_.contacts_received += packets;
-    flowctl::Actions actions;
-    if (flow_.contact_retrieved(from, packets, ended, actions) != Status::kOk) ++counters_.malformed;
-    perform(actions);
+    if (flow_.contact_retrieved(from, packets, ended) != Status::kOk) ++counters_.malformed;
+    send_control();
 }
 
 }  // namespace velo

@@ -23,7 +23,7 @@ class DynamicPair : public ::testing::TestWithParam<Case> {
             {.quota = given.data_slots, .credit_slots = given.credit_slots, .piggyback = given.piggyback});
         auto options = pair_options(plan, there, back, message_packets);
         options.batched_reports = given.batched_reports;
-        options.delayed_returns = given.delayed_returns;
+        options.refusals = given.refusals;
         options.direct = given.data_slots > 2;
         return explore(PairWorld(options));
     }
@@ -92,7 +92,7 @@ TEST_P(GrowingPair, shares_that_grow_at_any_time_keep_every_bound) {
         for (const auto& [there, back] : {std::pair{kEndless, uint16_t{0}}, {kEndless, kEndless}, {4, 2}}) {
             auto options = pair_options(plan, there, back);
             options.batched_reports = given.batched_reports;
-            options.delayed_returns = given.delayed_returns;
+            options.refusals = given.refusals;
             options.direct = given.data_slots > 2;
             expect_holds(explore(PairWorld(options)), 5);
         }

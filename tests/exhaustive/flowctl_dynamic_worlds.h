@@ -18,13 +18,13 @@ struct Case {
     uint32_t credit_slots;
     bool piggyback;
     bool batched_reports;
-    bool delayed_returns;
+    bool refusals;
 };
 
 inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
     return "slots" + std::to_string(info.param.data_slots) + "_credit_slots" +
            std::to_string(info.param.credit_slots) + (info.param.piggyback ? "_piggyback" : "") +
-           (info.param.batched_reports ? "_batched" : "") + (info.param.delayed_returns ? "_delayed" : "");
+           (info.param.batched_reports ? "_batched" : "") + (info.param.refusals ? "_delayed" : "");
 }
 
 inline std::vector<Case> cases(uint32_t slots_min, uint32_t slots_max, bool with_batches = true) {
@@ -51,7 +51,7 @@ using Flows = std::initializer_list<std::pair<uint32_t, uint32_t>>;
 struct Trio {
     Shares shares;
     flowctl::Stealing stealing = flowctl::Stealing::kPaper;
-    bool delayed_returns = false;
+    bool refusals = false;
     uint8_t message_packets = 1;
     bool batched_reports = false;
 };
@@ -59,7 +59,7 @@ struct Trio {
 inline Verdict explore_trio(const Trio& trio, Flows flows, uint16_t messages) {
     TrioWorld::Options options{.plan = dynamic_plan(trio.shares)};
     options.plan.stealing = trio.stealing;
-    options.delayed_returns = trio.delayed_returns;
+    options.refusals = trio.refusals;
     options.batched_reports = trio.batched_reports;
     options.message_packets = trio.message_packets;
     options.direct = true;

@@ -6,12 +6,13 @@
 #include <string>
 
 #include "tests/exhaustive/flowctl_worlds.h"
+#include "tests/exhaustive/paper_model.h"
 
 namespace velo::exhaustive {
 namespace {
 
 using Kind = Verdict::Kind;
-using Reading = flowctl::DynamicReading;
+using Reading = Interpretation;
 
 const std::string kDeadlock = "no way to reach goals";
 const std::string kCreditRegion = "overflow: more unread credit packets than credit slots";
@@ -26,7 +27,7 @@ void expect_found(const Verdict& verdict, const std::string& what) {
 /// Two processes that send each other messages without end.
 template <Reading kReading>
 Verdict explore_pair(const Shares& shares) {
-    using World = MailboxWorld<2, 16, kReading>;
+    using World = MailboxWorld<2, 16, PaperModel<kReading>>;
     typename World::Options options{.plan = dynamic_plan(shares)};
     options.messages[0][1] = options.messages[1][0] = kEndless;
     options.direct = true;
@@ -37,7 +38,7 @@ Verdict explore_pair(const Shares& shares) {
 /// Two senders that steal from each other at a third process.
 template <Reading kReading>
 Verdict explore_thieves() {
-    using World = MailboxWorld<3, 16, kReading>;
+    using World = MailboxWorld<3, 16, PaperModel<kReading>>;
     typename World::Options options{
         .plan = dynamic_plan({.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false})};
     options.messages[0][2] = options.messages[1][2] = 6;
@@ -49,7 +50,7 @@ Verdict explore_thieves() {
 /// The same with messages back, in which credits are piggybacked: random walks, until one finds something.
 template <Reading kReading>
 Verdict walk_thieves(const Shares& shares, uint64_t seeds) {
-    using World = MailboxWorld<3, 64, kReading>;
+    using World = MailboxWorld<3, 64, PaperModel<kReading>>;
     typename World::Options options{.plan = dynamic_plan(shares)};
     for (const uint32_t sender : {0u, 1u}) options.messages[sender][2] = options.messages[2][sender] = 60;
     options.check_invariants = false;
@@ -116,19 +117,20 @@ TEST(PiggybackingWay, more_credits_than_slots_are_available_fill_the_mailbox) {
 }
 
 TEST(InitialThresholds, of_one_are_too_low_for_more_static_slots_than_credit_slots) {
-    PairWorld::Options options{.plan = dynamic_plan({.quota = 4, .credit_slots = 1, .piggyback = false})};
+    using World = MailboxWorld<2, 16, PaperModel<>>;
+    World::Options options{.plan = dynamic_plan({.quota = 4, .credit_slots = 1, .piggyback = false})};
     options.plan.quota = 2;
     options.messages[0][1] = kEndless;
     options.direct = true;
     options.check_invariants = false;
-    expect_found(explore(PairWorld(options)), kCreditRegion);
+    expect_found(explore(World(options)), kCreditRegion);
 }
 
 TEST(PiggybackThatOvertakesAReturn, fills_the_credit_region) {
     PairWorld::Options options{.plan = dynamic_plan({.quota = 2, .credit_slots = 1})};
     options.messages[0][1] = options.messages[1][0] = 3;
     options.message_packets = 2;
-    options.delayed_returns = true;
+    options.refusals = true;
     options.bug = Bug::kPiggybackOvertakes;
     expect_found(explore(PairWorld(options)), kCreditRegion);
 }

@@ -105,7 +105,7 @@ TEST(StaticPair, returns_that_wait_for_the_device_and_merge_keep_every_bound) {
             const Plan plan = static_plan({.quota = quota, .credit_slots = credit_slots});
             for (const auto& [there, back] : {std::pair{kEndless, kEndless}, {4, 2}}) {
                 auto options = pair_options(plan, there, back);
-                options.delayed_returns = true;
+                options.refusals = true;
                 expect_holds(explore(PairWorld(options)), 25);
             }
         }

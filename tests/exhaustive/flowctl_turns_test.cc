@@ -16,7 +16,7 @@ class DynamicTurns : public ::testing::TestWithParam<Case> {
                             .quota = given.data_slots,
                             .credit_slots = given.credit_slots,
                             .piggyback = given.piggyback};
-        return explore_trio({shares, flowctl::Stealing::kTurns, given.delayed_returns, packets, given.batched_reports},
+        return explore_trio({shares, flowctl::Stealing::kTurns, given.refusals, packets, given.batched_reports},
                             flows, messages);
     }
 };

@@ -55,7 +55,7 @@ Verdict walk_world(uint64_t seed, flowctl::Mode mode) {
     options.short_every = static_cast<uint8_t>(random.below(4));
     options.batched_reports = random.below(2) != 0;
     // A merged return may be larger than a lowered return_max allows.
-    options.delayed_returns = options.plan.return_max == flowctl::kReturnMax && random.below(2) != 0;
+    options.refusals = options.plan.return_max == flowctl::kReturnMax && random.below(2) != 0;
     const uint32_t messages_max = 1 + random.below(8);
     for (uint32_t from = 0; from < kProcesses; ++from) {
         for (uint32_t to = 0; to < kProcesses; ++to) {

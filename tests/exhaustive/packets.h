@@ -4,26 +4,40 @@
 #include <array>
 #include <cstdint>
 
+#include "flowctl/outbox.h"
 #include "velo/base/check.h"
 
 namespace velo::exhaustive {
 
-enum class PacketKind : uint8_t { kData, kCredits, kReturnRequest, kReturnResponse, kWelcome, kFarewell };
+using flowctl::ControlKind;
 
 struct Packet {
-    PacketKind kind = PacketKind::kData;
+    bool data = true;
+    /// Of a packet of flow control.
+    ControlKind kind = ControlKind::kCredits;
     uint8_t from = 0;
     /// Of data: the last packet of its message, which had waited for credits.
     bool ends = false;
     bool waited = false;
-    /// Credits returned: piggybacked in data, 0 for none; given up in a response; the first ones in a welcome.
+    /// Credits returned: piggybacked in data, 0 for none; the value of a control packet.
     uint16_t credits = 0;
-    /// It fills a contact slot: data without credits, welcomes and farewells.
+    /// It fills a contact slot: data without credits, and what opens and closes links.
     bool contact = false;
 
+    [[nodiscard]] bool is(ControlKind control) const { return !data && kind == control; }
     /// All others but credit packets fill a slot of the data region, and cost a credit.
-    [[nodiscard]] bool costs_a_credit() const { return kind != PacketKind::kCredits && !contact; }
+    [[nodiscard]] bool costs_a_credit() const { return !contact && !is(ControlKind::kCredits); }
+    /// A packet of a message's body: it can be taken in a run.
+    [[nodiscard]] bool body() const { return data && !ends && !contact && credits == 0; }
 };
+
+[[nodiscard]] inline Packet control_packet(ControlKind kind, uint8_t from, uint32_t value) {
+    return {.data = false,
+            .kind = kind,
+            .from = from,
+            .credits = static_cast<uint16_t>(value),
+            .contact = flowctl::fills_contact_slot(kind)};
+}
 
 /// First in, first out, within itself, so that a state is copied as bytes.
 template <uint32_t kCapacity>
@@ -50,7 +64,7 @@ class PacketQueue {
     uint32_t size_ = 0;
 };
 
-/// What is under way from one process to another, in a mailbox or before it.
+/// What is under way from one process to another, in a mailbox, before it, or in the sender's outbox.
 struct Travelling {
     uint32_t packets = 0;  ///< that cost a credit
     uint32_t credits = 0;  ///< returned
@@ -58,8 +72,7 @@ struct Travelling {
     uint32_t requests = 0;
     uint32_t responses = 0;
     uint32_t given_up = 0;  ///< credits in responses
-    uint32_t contacts = 0;  ///< that fill contact slots
-    uint32_t farewells = 0;
+    uint32_t ends = 0;      ///< of links: kClose and kClosed
 };
 
 /// Adds what a queue on the way to one process holds; `under_way` is indexed by the sender.
@@ -68,22 +81,22 @@ void count(const Queue& queue, UnderWay&& under_way) {
     for (const Packet& packet : queue) {
         Travelling& here = under_way(packet.from);
         here.packets += packet.costs_a_credit();
-        here.contacts += packet.contact;
-        here.credit_packets += packet.kind == PacketKind::kCredits;
-        here.requests += packet.kind == PacketKind::kReturnRequest;
-        here.responses += packet.kind == PacketKind::kReturnResponse;
-        here.farewells += packet.kind == PacketKind::kFarewell;
-        (packet.kind == PacketKind::kReturnResponse ? here.given_up : here.credits) += packet.credits;
+        here.credit_packets += packet.is(ControlKind::kCredits);
+        here.requests += packet.is(ControlKind::kReturnRequest);
+        here.responses += packet.is(ControlKind::kReturnResponse);
+        here.ends += packet.is(ControlKind::kClose) || packet.is(ControlKind::kClosed);
+        (packet.is(ControlKind::kReturnResponse) ? here.given_up : here.credits) += packet.credits;
     }
 }
 
-/// What a farewell makes void: requests and responses that have not left. What is said before it stays said.
-template <class Queue>
-void drop_void(Queue& queue) {
-    for (uint32_t left = queue.size(); left != 0; --left) {
-        const Packet packet = queue.pop();
-        if (packet.contact) queue.push(packet);
-    }
+/// Adds what waits in the outbox of `flow`, for a peer.
+template <class Flow>
+void count_due(const Flow& flow, flowctl::PeerIndex peer, Travelling& here) {
+    here.credits += flow.deferred_credits(peer) + flow.deferred_first_credits(peer);
+    here.credit_packets += flow.control_due(peer, ControlKind::kCredits);
+    here.requests += flow.control_due(peer, ControlKind::kReturnRequest);
+    here.responses += flow.control_due(peer, ControlKind::kReturnResponse);
+    here.ends += flow.control_due(peer, ControlKind::kClose) + flow.control_due(peer, ControlKind::kClosed);
 }
 
 }  // namespace velo::exhaustive

@@ -186,7 +186,7 @@ void device(Input& input) {
             case 6: peers_path.poll(1 + static_cast<uint32_t>(input.below(16)), peers_handler); break;
             case 7: victim.progress(input); break;
             case 8: send_any(input, path, to_peer); break;
-            case 9: path.flush_owed(); break;
+            case 9: path.resend_control(); break;
         }
     }
     require(path.counters().messages_received <= victim.device.counters().packets_received,

@@ -30,7 +30,7 @@ struct Mode {
 /// What happened in all seeds together.
 struct Events {
     uint64_t requests = 0;
-    uint64_t farewells = 0;
+    uint64_t closes = 0;
     uint64_t contacts = 0;
 };
 
@@ -112,14 +112,14 @@ void soak(const Mode& mode, uint64_t seed, Events& events) {
             asked += job[rank].counters().requests_tx;
             responses += job[rank].counters().responses_rx;
         }
-        // A farewell answers a request as well.
+        // A closing link answers a request as well.
         return asked == responses || mode.mailbox_slots != 0;
     };
     job.drive(answered);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
         const velo_counters_t counters = job[rank].counters();
         events.requests += counters.requests_rx;
-        events.farewells += counters.farewells_rx;
+        events.closes += counters.closes_rx;
         events.contacts += counters.contacts_rx;
         EXPECT_EQ(counters.velo_overflows, 0u);
         EXPECT_EQ(counters.velo_rx_malformed, 0u);
@@ -148,7 +148,7 @@ TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
         EXPECT_GT(events.contacts, 0u) << "nobody began without slots";
     }
     if (GetParam().mailbox_slots != 0) {
-        EXPECT_GT(events.farewells, 0u) << "nobody left";
+        EXPECT_GT(events.closes, 0u) << "nobody left";
     }
 }
 

@@ -358,7 +358,7 @@ TEST(EngineContact, slots_follow_the_conversation) {
     }
     const auto data = pattern(40, 1);
     ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
-    job.drive([&] { return job[0].counters().welcomes_rx == 1 && job[1].counters().welcomes_rx == 1; });
+    job.drive([&] { return job[0].counters().opens_rx == 1 && job[1].counters().opens_rx == 1; });
     EXPECT_EQ(job[1].inbox.size(), 1u);
     EXPECT_EQ(job[0].counters().contacts_tx, 1u);
     EXPECT_EQ(job[1].counters().contacts_rx, 1u);

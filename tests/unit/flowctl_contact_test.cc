@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "flowctl/flow_control.h"
+#include "tests/unit/flowctl_driver.h"
 
 namespace velo::flowctl {
 namespace {
@@ -26,16 +28,15 @@ Plan contact_plan(uint32_t peers, uint32_t shared_slots, uint32_t contact_slots 
 }
 
 struct Process {
-    FlowControl flow;
+    DrivenFlowControl flow;
     Actions actions;
 
     explicit Process(const Plan& plan) : flow(plan) {}
 
-    [[nodiscard]] const DynamicCredits<>& dynamic() const { return *flow.dynamic(); }
+    [[nodiscard]] const DynamicBooks& dynamic() const { return *flow.dynamic(); }
+    [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const { return flow.dynamic()->ledger(); }
     [[nodiscard]] std::vector<Action> take() {
-        const std::vector<Action> all(actions.begin(), actions.end());
-        actions.clear();
-        return all;
+        return std::exchange(actions, {});
     }
     /// A message of one packet, without credits.
     std::vector<Action> contact(PeerIndex from, bool ended = true) {
@@ -55,7 +56,7 @@ struct Process {
             EXPECT_TRUE(flow.check_invariants(peer)) << peer;
             granted += flow.granted(peer);
         }
-        EXPECT_EQ(dynamic().available_slots() + granted + dynamic().lent_credit_slots(), slots);
+        EXPECT_EQ(ledger().available_slots() + granted + ledger().lent_slots(), slots);
     }
     uint32_t slots = 0;
 };
@@ -66,23 +67,23 @@ Process process(const Plan& plan) {
     return made;
 }
 
-std::vector<Action> welcome(PeerIndex to, uint32_t credits = kCreditSlots) {
-    return {{.kind = ActionKind::kSendWelcome, .peer = to, .credits = credits}};
+std::vector<Action> opening(PeerIndex to, uint32_t credits = kCreditSlots) {
+    return {{.kind = ControlKind::kOpen, .peer = to, .credits = credits}};
 }
 
 TEST(Contact, who_was_never_talked_to_owns_nothing_and_has_no_entry) {
     Process here = process(contact_plan(1000, 4000));
     EXPECT_EQ(here.flow.known(), 0u);
     EXPECT_EQ(here.flow.slot_owners(), 0u);
-    EXPECT_EQ(here.dynamic().available_slots(), 4000u);
+    EXPECT_EQ(here.ledger().available_slots(), 4000u);
 }
 
 TEST(Contact, the_first_packet_brings_slots_and_a_welcome) {
     Process here = process(contact_plan(10, 400));
-    EXPECT_EQ(here.contact(3), welcome(3));
+    EXPECT_EQ(here.contact(3), opening(3));
     EXPECT_EQ(here.flow.granted(3), kCreditSlots);
     EXPECT_EQ(here.flow.quota(3), 40u - kCreditSlots);
-    EXPECT_EQ(here.dynamic().available_slots(), 400 - kLeastSlots);
+    EXPECT_EQ(here.ledger().available_slots(), 400 - kLeastSlots);
     EXPECT_EQ(here.flow.slot_owners(), 1u);
     // The next packet that was on its way brings nothing new.
     EXPECT_TRUE(here.contact(3).empty());
@@ -92,15 +93,15 @@ TEST(Contact, who_has_begun_a_message_is_welcomed_with_what_it_lacks) {
     constexpr uint32_t kPackets = 37;
     Process here = process(contact_plan(10, 400));
     // Nobody knows yet how long messages are: the share.
-    EXPECT_EQ(here.contact(0, false), welcome(0, 40 - kCreditSlots));
+    EXPECT_EQ(here.contact(0, false), opening(0, 40 - kCreditSlots));
     for (uint32_t packet = 2; packet < kPackets; ++packet) {
         EXPECT_EQ(here.flow.packets_retrieved(0, 1, {}, here.actions), Status::kOk);
         here.check();
     }
     here.retrieve(0);
-    EXPECT_EQ(here.contact(1, false), welcome(1, kPackets - 1 + kCreditSlots));
+    EXPECT_EQ(here.contact(1, false), opening(1, kPackets - 1 + kCreditSlots));
     EXPECT_EQ(here.flow.granted(1), kPackets - 1 + kCreditSlots);
-    EXPECT_EQ(here.contact(2), welcome(2)) << "its message has ended";
+    EXPECT_EQ(here.contact(2), opening(2)) << "its message has ended";
 }
 
 TEST(Contact, who_comes_when_slots_are_short_is_welcomed_with_static_slots) {
@@ -108,12 +109,12 @@ TEST(Contact, who_comes_when_slots_are_short_is_welcomed_with_static_slots) {
     const std::vector<Action> first = here.contact(0, false);
     ASSERT_EQ(first.size(), 1u);
     EXPECT_EQ(here.flow.granted(0), first.front().credits);
-    for (PeerIndex peer = 1; peer < 99; ++peer) EXPECT_EQ(here.contact(peer, false), welcome(peer));
+    for (PeerIndex peer = 1; peer < 99; ++peer) EXPECT_EQ(here.contact(peer, false), opening(peer));
 }
 
 TEST(Contact, a_welcome_brings_no_more_than_a_packet_can_say) {
     Process here = process(contact_plan(2, 200'000));
-    EXPECT_EQ(here.contact(0, false), welcome(0, kReturnMax));
+    EXPECT_EQ(here.contact(0, false), opening(0, kReturnMax));
 }
 
 TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
@@ -121,17 +122,17 @@ TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
     EXPECT_EQ(here.contact(0, false).size(), 1u);
     ASSERT_GT(here.flow.granted(0), kCreditSlots);
     EXPECT_EQ(here.contact(1).size(), 1u);
-    EXPECT_EQ(here.flow.welcome_arrived(1, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(1, kCreditSlots, here.actions), Status::kOk);
     // The first one has not welcomed us, so it goes on by contact, and can not be sent a request.
     bool left = false;
     for (int message = 0; message < 200 && !left; ++message) {
         for (const Action& action : here.retrieve(1)) {
-            EXPECT_NE(action.kind, ActionKind::kSendReturnRequest);
-            left |= action == Action{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0};
+            EXPECT_NE(action.kind, ControlKind::kReturnRequest);
+            left |= action == Action{.kind = ControlKind::kClose, .peer = 0, .credits = 0};
         }
     }
     EXPECT_TRUE(left);
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.granted(0), 0u);
 }
 
@@ -139,21 +140,21 @@ TEST(Contact, credits_of_a_welcome_are_kept_until_their_sender_is_met) {
     Process here = process(contact_plan(10, kLeastSlots));
     EXPECT_EQ(here.contact(0).size(), 1u);
     here.flow.know(1);
-    EXPECT_EQ(here.flow.welcome_arrived(1, 3, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(1, 3, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.sendable(1, 99), 0u);
-    here.flow.part(0, here.actions);
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    here.flow.close(0, here.actions);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_EQ(here.take().size(), 1u);
-    EXPECT_EQ(here.contact(1), welcome(1));
+    EXPECT_EQ(here.contact(1), opening(1));
     EXPECT_EQ(here.flow.sendable(1, 99), 3u);
 }
 
 TEST(Contact, a_welcome_with_credits_that_can_not_be_is_refused) {
     Process here = process(contact_plan(10, 400));
     here.flow.know(0);
-    EXPECT_EQ(here.flow.welcome_arrived(0, 0, here.actions), Status::kProtocol);
-    EXPECT_EQ(here.flow.welcome_arrived(0, 401, here.actions), Status::kProtocol);
-    EXPECT_EQ(here.flow.welcome_arrived(0, 400, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(0, 0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.open_arrived(0, 401, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.open_arrived(0, 400, here.actions), Status::kOk);
 }
 
 TEST(Contact, credits_are_used_by_who_is_met_and_welcome) {
@@ -164,17 +165,17 @@ TEST(Contact, credits_are_used_by_who_is_met_and_welcome) {
     EXPECT_EQ(here.take().size(), 1u);
     EXPECT_TRUE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.sendable(0, 9), 0u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kOk);
     EXPECT_FALSE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.sendable(0, 9), kCreditSlots);
-    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
 }
 
 TEST(Contact, who_finds_no_room_is_not_met_and_loses_nothing) {
     Process here = process(contact_plan(10, kLeastSlots + 1));
     EXPECT_EQ(here.contact(0).size(), 1u);
     EXPECT_TRUE(here.contact(1).empty());
-    EXPECT_EQ(here.flow.welcome_arrived(1, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(1, kCreditSlots, here.actions), Status::kOk);
     EXPECT_TRUE(here.flow.by_contact(1));
     EXPECT_EQ(here.flow.sendable(1, 1), 0u);
 }
@@ -190,17 +191,17 @@ TEST(Contact, idle_peer_is_left_where_another_needs_its_slots) {
     }
     // Not at once: it may only have been quiet for a moment.
     EXPECT_GT(messages, 64u);
-    EXPECT_EQ(actions, (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
+    EXPECT_EQ(actions, (std::vector<Action>{{.kind = ControlKind::kClose, .peer = 0, .credits = 0}}));
     EXPECT_TRUE(here.contact(1).empty()) << "its packets may still be under way";
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty()) << "it was the answer";
-    EXPECT_EQ(here.contact(1), welcome(1));
+    EXPECT_EQ(here.contact(1), opening(1));
 }
 
 TEST(Contact, a_peer_that_is_sent_messages_is_not_left) {
     Process here = process(contact_plan(10, kLeastSlots));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kOk);
     for (int message = 0; message < 1000; ++message) {
         here.flow.packets_sent(0, 1);
         EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
@@ -208,37 +209,37 @@ TEST(Contact, a_peer_that_is_sent_messages_is_not_left) {
     }
 }
 
-TEST(Contact, a_farewell_is_answered_and_makes_both_strangers) {
+TEST(Contact, a_close_is_answered_and_ends_the_link) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kOk);
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
-    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ControlKind::kClosed, .peer = 0, .credits = 0}}));
     EXPECT_TRUE(here.flow.by_contact(0));
-    EXPECT_EQ(here.dynamic().available_slots(), 400u);
-    EXPECT_EQ(here.dynamic().unassigned_slots(), 400u);
+    EXPECT_EQ(here.ledger().available_slots(), 400u);
+    EXPECT_EQ(here.ledger().unassigned_slots(), 400u);
 }
 
-TEST(Contact, farewells_that_cross_answer_each_other) {
+TEST(Contact, closes_that_cross_answer_each_other) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    here.flow.part(0, here.actions);
-    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ActionKind::kSendFarewell, .peer = 0, .credits = 0}}));
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    here.flow.close(0, here.actions);
+    EXPECT_EQ(here.take(), (std::vector<Action>{{.kind = ControlKind::kClose, .peer = 0, .credits = 0}}));
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty());
-    EXPECT_EQ(here.dynamic().available_slots(), 400u);
+    EXPECT_EQ(here.ledger().available_slots(), 400u);
 }
 
 TEST(Contact, packets_under_way_to_who_parts_are_still_counted) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
-    here.flow.part(0, here.actions);
+    here.flow.close(0, here.actions);
     here.actions.clear();
     EXPECT_TRUE(here.retrieve(0).empty());
     EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.control_arrived(0, ControlKind::kReturnRequest, 0, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.packets_retrieved(0, 2, {}, here.actions), Status::kProtocol) << "it had one more";
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty());
     here.check();
 }
@@ -252,7 +253,7 @@ TEST(Contact, slots_of_nobody_go_to_those_that_use_theirs_up) {
         for (PeerIndex peer = 0; peer < 5; ++peer) here.retrieve(peer);
     }
     for (PeerIndex peer = 0; peer < 5; ++peer) EXPECT_EQ(here.flow.quota(peer), 400u / 5 - kCreditSlots);
-    EXPECT_EQ(here.dynamic().unassigned_slots(), 0u);
+    EXPECT_EQ(here.ledger().unassigned_slots(), 0u);
 }
 
 TEST(Contact, who_comes_late_is_given_slots_of_who_has_more_than_its_share) {
@@ -262,7 +263,7 @@ TEST(Contact, who_comes_late_is_given_slots_of_who_has_more_than_its_share) {
     EXPECT_EQ(here.flow.quota(0), 40u - kCreditSlots);
     bool met = false;
     for (int message = 0; message < 20 && !met; ++message) {
-        for (const Action& action : here.contact(1)) met |= action.kind == ActionKind::kSendWelcome;
+        for (const Action& action : here.contact(1)) met |= action.kind == ControlKind::kOpen;
         here.retrieve(0);
     }
     EXPECT_TRUE(met);
@@ -286,8 +287,8 @@ TEST(Contact, nothing_of_it_is_known_to_other_plans) {
     Process here(std::get<Plan>(result));
     EXPECT_FALSE(here.flow.by_contact(0));
     EXPECT_EQ(here.flow.contact_retrieved(0, 1, true, here.actions), Status::kProtocol);
-    EXPECT_EQ(here.flow.welcome_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
-    EXPECT_EQ(here.flow.farewell_arrived(0, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kProtocol);
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kProtocol);
     EXPECT_TRUE(here.actions.empty());
 }
 

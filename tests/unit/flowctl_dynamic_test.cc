@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flowctl/flow_control.h"
+#include "tests/unit/flowctl_driver.h"
 
 namespace velo::flowctl {
 namespace {
@@ -27,7 +28,7 @@ Plan dynamic_plan(uint32_t peers, uint32_t data_slots, uint32_t credit_slots = 2
 }
 
 struct Receiver {
-    FlowControl flow;
+    DrivenFlowControl flow;
     Actions actions;
 
     explicit Receiver(const Plan& plan) : flow(plan) {}
@@ -39,8 +40,8 @@ struct Receiver {
             actions.clear();
             EXPECT_EQ(flow.packets_retrieved(from, 1, end, actions), Status::kOk);
             for (const Action& action : actions) {
-                if (action.kind == ActionKind::kSendCredits) returned += action.credits;
-                if (action.kind == ActionKind::kSendReturnRequest) requested.push_back(action.peer);
+                if (action.kind == ControlKind::kCredits) returned += action.credits;
+                if (action.kind == ControlKind::kReturnRequest) requested.push_back(action.peer);
             }
         }
         EXPECT_TRUE(flow.check_invariants(from));
@@ -54,10 +55,10 @@ struct Receiver {
     }
     std::vector<uint32_t> thresholds(PeerIndex peer) const {
         std::vector<uint32_t> all;
-        for (uint32_t place = 0; place < 3; ++place) all.push_back(flow.dynamic()->threshold(peer, place));
+        for (uint32_t place = 0; place < 3; ++place) all.push_back(flow.dynamic()->ledger().threshold(peer, place));
         return all;
     }
-    uint32_t available() const { return flow.dynamic()->available_slots(); }
+    uint32_t available() const { return flow.available_slots(); }
     Activity activity(PeerIndex peer) const { return flow.dynamic()->activity(peer); }
 
     std::vector<PeerIndex> requested;
@@ -115,7 +116,7 @@ TEST(Figure14, trace_of_eight_blocks) {
     EXPECT_EQ(receiver.piggyback(0), 1u);
     EXPECT_EQ(receiver.retrieve(0, 3), 2u);
     EXPECT_EQ(receiver.thresholds(0), (Fifo{2, 2, 2}));
-    EXPECT_EQ(receiver.flow.dynamic()->peer(0).piggybacked_credits, 0u);
+    EXPECT_EQ(receiver.flow.dynamic()->peer(0).piggybacked(), 0u);
     // 8: the regular way.
     EXPECT_EQ(receiver.retrieve(0, 2), 2u);
 }
@@ -216,17 +217,17 @@ TEST_F(Idle, a_response_of_more_than_it_holds_or_without_a_request_changes_nothi
 
 // FC 6.5.4.
 TEST(Response, leaves_one_less_than_the_static_slots) {
-    FlowControl flow(dynamic_plan(1, 20));
+    DrivenFlowControl flow(dynamic_plan(1, 20));
     Actions actions;
     ASSERT_EQ(flow.credits_arrived(0, 7, actions), Status::kOk);
     EXPECT_EQ(flow.control_arrived(0, ControlKind::kReturnRequest, 0, actions), Status::kOk);
     ASSERT_EQ(actions.size(), 1u);
-    EXPECT_EQ(actions[0], (Action{.kind = ActionKind::kSendReturnResponse, .peer = 0, .credits = 7}));
+    EXPECT_EQ(actions[0], (Action{.kind = ControlKind::kReturnResponse, .peer = 0, .credits = 7}));
     EXPECT_EQ(flow.credits(0), 1u);
 }
 
 TEST(Response, without_a_credit_waits_for_one_and_goes_ahead_of_data) {
-    FlowControl flow(dynamic_plan(1, 20));
+    DrivenFlowControl flow(dynamic_plan(1, 20));
     Actions actions;
     flow.packets_sent(0, 2);
     EXPECT_EQ(flow.control_arrived(0, ControlKind::kReturnRequest, 0, actions), Status::kOk);
@@ -235,7 +236,7 @@ TEST(Response, without_a_credit_waits_for_one_and_goes_ahead_of_data) {
         << "asked twice";
     EXPECT_EQ(flow.credits_arrived(0, 1, actions), Status::kOk);
     ASSERT_EQ(actions.size(), 1u);
-    EXPECT_EQ(actions[0], (Action{.kind = ActionKind::kSendReturnResponse, .peer = 0, .credits = 0}));
+    EXPECT_EQ(actions[0], (Action{.kind = ControlKind::kReturnResponse, .peer = 0, .credits = 0}));
     EXPECT_EQ(flow.sendable(0, 1), 0u) << "the credit went to the response";
 }
 
@@ -249,10 +250,10 @@ TEST(Request, goes_before_a_response_when_one_credit_comes) {
     EXPECT_EQ(receiver.flow.control_arrived(1, ControlKind::kReturnRequest, 0, actions), Status::kOk);
     EXPECT_EQ(receiver.flow.credits_arrived(1, 1, actions), Status::kOk);
     ASSERT_EQ(actions.size(), 1u);
-    EXPECT_EQ(actions[0].kind, ActionKind::kSendReturnRequest);
+    EXPECT_EQ(actions[0].kind, ControlKind::kReturnRequest);
     EXPECT_EQ(receiver.flow.credits_arrived(1, 1, actions), Status::kOk);
     ASSERT_EQ(actions.size(), 2u);
-    EXPECT_EQ(actions[1].kind, ActionKind::kSendReturnResponse);
+    EXPECT_EQ(actions[1].kind, ControlKind::kReturnResponse);
 }
 
 // FC 7.4.1.
@@ -318,8 +319,8 @@ struct Turns : testing::Test {
         Actions actions;
         ASSERT_EQ(receiver.flow.packets_retrieved(from, 1, end, actions), Status::kOk);
         for (const Action& action : actions) {
-            returns[action.peer] += action.kind == ActionKind::kSendCredits;
-            requests[action.peer] += action.kind == ActionKind::kSendReturnRequest;
+            returns[action.peer] += action.kind == ControlKind::kCredits;
+            requests[action.peer] += action.kind == ControlKind::kReturnRequest;
         }
         for (PeerIndex peer = 0; peer < kSenders; ++peer) {
             ASSERT_TRUE(receiver.flow.check_invariants(peer));
@@ -515,7 +516,7 @@ TEST_F(Turns, messages_that_a_share_lets_go_take_no_turns) {
 
 TEST_F(Turns, an_ended_sender_is_given_nothing_when_its_turn_comes) {
     rounds(5);
-    ASSERT_TRUE(receiver.flow.dynamic()->peer(kSenders - 1).waits);
+    ASSERT_TRUE(receiver.flow.dynamic()->peer(kSenders - 1).queued_for_grant);
     receiver.flow.reset_peer(kSenders - 1);
     for (int round = 0; round < 5; ++round) {
         for (PeerIndex peer = 0; peer + 1 < kSenders; ++peer) message(peer);
@@ -532,7 +533,7 @@ TEST(SharesAboveAMessage, who_sends_on_is_not_asked_for_what_its_share_loses) {
             Actions actions;
             ASSERT_EQ(receiver.flow.packets_retrieved(from, 1, {.ended = left == 1}, actions), Status::kOk);
             for (const Action& action : actions) {
-                requests += action.kind == ActionKind::kSendReturnRequest && action.peer < 4;
+                requests += action.kind == ControlKind::kReturnRequest && action.peer < 4;
             }
         }
     };

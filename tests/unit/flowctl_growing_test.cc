@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "flowctl/flow_control.h"
+#include "tests/unit/flowctl_driver.h"
 
 namespace velo::flowctl {
 namespace {
@@ -29,7 +30,7 @@ Plan accepted(const Config& config) {
     return std::get<Plan>(result);
 }
 
-uint32_t retrieve(FlowControl& flow, PeerIndex from, MessageEnd end) {
+uint32_t retrieve(DrivenFlowControl& flow, PeerIndex from, MessageEnd end) {
     Actions actions;
     EXPECT_EQ(flow.packets_retrieved(from, 1, end, actions), Status::kOk);
     EXPECT_LE(actions.size(), 1u);
@@ -37,7 +38,7 @@ uint32_t retrieve(FlowControl& flow, PeerIndex from, MessageEnd end) {
 }
 
 TEST(Growing, a_share_grows_by_the_step_when_a_message_has_waited) {
-    FlowControl flow(accepted(growing(2, 20, 1)));
+    DrivenFlowControl flow(accepted(growing(2, 20, 1)));
     EXPECT_EQ(flow.sendable(0, 10), 1u);
     EXPECT_EQ(retrieve(flow, 0, {.ended = true}), 1u);
     EXPECT_EQ(retrieve(flow, 0, kWaited), 4u);
@@ -46,7 +47,7 @@ TEST(Growing, a_share_grows_by_the_step_when_a_message_has_waited) {
 }
 
 TEST(Growing, exponentially_it_doubles) {
-    FlowControl flow(accepted(growing(1, 64, 1, Growth::kExponential)));
+    DrivenFlowControl flow(accepted(growing(1, 64, 1, Growth::kExponential)));
     uint32_t quota = 1;
     for (const uint32_t expected : {2u, 4u, 8u, 16u, 32u, 64u, 64u}) {
         for (uint32_t packet = 0; packet + 1 < flow.threshold(0); ++packet) retrieve(flow, 0, {});
@@ -57,7 +58,7 @@ TEST(Growing, exponentially_it_doubles) {
 }
 
 TEST(Growing, credits_that_grew_ride_in_the_next_return_even_a_piggybacked_one) {
-    FlowControl flow(accepted(growing(1, 40, 20)));
+    DrivenFlowControl flow(accepted(growing(1, 40, 20)));
     ASSERT_EQ(flow.threshold(0), 11u);
     EXPECT_EQ(retrieve(flow, 0, kWaited), 0u);
     EXPECT_EQ(flow.quota(0), 20u) << "its sender does not know yet";
@@ -67,7 +68,7 @@ TEST(Growing, credits_that_grew_ride_in_the_next_return_even_a_piggybacked_one) 
 }
 
 TEST(Growing, all_shares_together_never_exceed_the_data_region) {
-    FlowControl flow(accepted(growing(2, 10, 2)));
+    DrivenFlowControl flow(accepted(growing(2, 10, 2)));
     for (int i = 0; i < 30; ++i) {
         retrieve(flow, 0, kWaited);
         retrieve(flow, 1, kWaited);
@@ -78,7 +79,7 @@ TEST(Growing, all_shares_together_never_exceed_the_data_region) {
 TEST(Growing, one_sender_gathers_no_more_than_the_cap) {
     Config config = growing(1, 40, 2);
     config.sender_slots_max = 9;
-    FlowControl flow(accepted(config));
+    DrivenFlowControl flow(accepted(config));
     for (int i = 0; i < 100; ++i) retrieve(flow, 0, kWaited);
     EXPECT_EQ(flow.quota(0), 9u);
     config.sender_slots_max = 1;

@@ -97,7 +97,7 @@ TEST_F(VeloPathWaits, no_data_overtake_a_response) {
     device.refuses_control = true;
     device.show(MessageClass::kCredit, static_cast<uint8_t>(CreditTag::kReturnRequest));
     EXPECT_EQ(path.poll(1, Sink{}), 1u);
-    EXPECT_TRUE(path.owes());
+    EXPECT_TRUE(path.control_deferred());
     EXPECT_EQ(send(), Status::kAgain);
     EXPECT_TRUE(device.sent.empty());
 
@@ -109,8 +109,8 @@ TEST_F(VeloPathWaits, no_data_overtake_a_response) {
     EXPECT_EQ(device.sent[1].status.tag, static_cast<uint8_t>(CreditTag::kReturnResponse));
     EXPECT_EQ(device.sent[2].status.message_class, MessageClass::kHost);
     // It is not sent a second time.
-    path.flush_owed();
-    EXPECT_FALSE(path.owes());
+    path.resend_control();
+    EXPECT_FALSE(path.control_deferred());
     EXPECT_EQ(device.sent.size(), 3u);
     EXPECT_EQ(path.counters().responses_sent, 1u);
 }
@@ -118,15 +118,15 @@ TEST_F(VeloPathWaits, no_data_overtake_a_response) {
 TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
     device.refuses_control = true;
     receive(8);
-    EXPECT_TRUE(path.owes());
-    const uint32_t owed = path.owed(0);
+    EXPECT_TRUE(path.control_deferred());
+    const uint32_t owed = path.deferred_credits(0);
     EXPECT_NE(owed, 0u);
     EXPECT_EQ(send(), Status::kOk) << "data wait for no return";
     ASSERT_EQ(device.sent.size(), 1u);
     EXPECT_FALSE(device.sent[0].status.piggyback);
 
     device.refuses_control = false;
-    path.flush_owed();
+    path.resend_control();
     ASSERT_EQ(device.sent.size(), 2u);
     EXPECT_EQ(device.sent[1].status.tag, static_cast<uint8_t>(CreditTag::kCredits));
     uint16_t credits = 0;

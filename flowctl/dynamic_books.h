@@ -1,0 +1,231 @@
+/// What the policies of dynamic flow control share: ledger, activity lists, pattern of messages, and links
+/// (FC 6).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "flowctl/activity_lists.h"
+#include "flowctl/fifo_ledger.h"
+#include "flowctl/link.h"
+#include "flowctl/message_pattern.h"
+#include "flowctl/outbox.h"
+#include "flowctl/plan.h"
+#include "velo/base/check.h"
+
+namespace velo::flowctl {
+
+/// What one process keeps for one peer (FC 6.2), beside its credit_slots + 1 thresholds of two bytes each.
+struct DynamicPeer : FifoAccount {
+    /// Thresholds reached since the last monitoring point.
+    uint8_t thresholds_reached = 0;
+    uint8_t list : 2 = 0;
+    LinkState link : 3 = LinkState::kUnknown;
+    /// Receiver role: between the compulsory request and its response.
+    bool blocked : 1 = false;
+    /// Receiver role: between its messages, and short of credits for the next one (BurstGrant).
+    bool queued_for_grant : 1 = false;
+    /// Receiver role: it has used credits since its account began, so it knows of them, and has opened to us.
+    bool spends : 1 = false;
+    /// Sender role: packets went there since the peer was last considered for closing.
+    bool used : 1 = false;
+    /// Receiver role: messages in a row that were shorter than the longest one lately.
+    uint8_t shorter_messages : 3 = 0;
+    /// Receiver role: no message of it has waited since its account began.
+    bool first_message : 1 = false;
+    /// Neighbours in the activity list.
+    PeerIndex newer = 0;
+    PeerIndex older = 0;
+    /// Receiver role.
+    MessageTimes times;
+};
+static_assert(sizeof(DynamicPeer) == 48, "with three thresholds 54 bytes, a third of FC's 150 (equation 7)");
+
+/// What happened among the senders of one receiver.
+struct DynamicCounters {
+    uint64_t steals = 0;
+    uint64_t list_moves = 0;
+    uint64_t opened = 0;  ///< mailbox opened to a peer
+    uint64_t closed = 0;  ///< closed by this process first
+};
+
+/// Base of the quota policies. A chain of classes, each in a file of its own:
+/// DynamicBooks <- a quota policy <- a grant policy <- DynamicCredits.
+class DynamicBooks {
+  public:
+    [[nodiscard]] const DynamicCounters& counters() const noexcept { return counters_; }
+    [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const noexcept { return ledger_; }
+    [[nodiscard]] const DynamicPeer& peer(PeerIndex index) const noexcept { return ledger_[index]; }
+    [[nodiscard]] Activity activity(PeerIndex index) const noexcept {
+        return lists_.level_of(ledger_[index]);
+    }
+    /// Peers that own slots of the mailbox and may use them.
+    [[nodiscard]] uint32_t slot_owners() const noexcept { return owners_; }
+
+  protected:
+    explicit DynamicBooks(const Plan& plan)
+        : ledger_(plan),
+          credit_slots_(plan.credit_slots),
+          min_quota_(plan.quota),
+          initial_quota_(plan.first_quota),
+          planned_peers_(plan.peers),
+          data_slots_(plan.data_region_slots),
+          sender_slots_max_(plan.sender_slots_max),
+          return_max_(plan.return_max),
+          piggyback_(plan.piggyback),
+          by_contact_(plan.contact_slots != 0) {
+        VELO_CHECK(min_quota_ >= credit_slots_ && sender_slots_max_ >= min_quota_,
+                   "%u slots for a sender of at most %u", min_quota_, sender_slots_max_);
+        owners_ = ledger_.known();
+        for (PeerIndex index = 0; index < ledger_.known(); ++index) {
+            at(index).link = LinkState::kOpen;
+            at(index).spends = true;
+            // FC 6.3: in increasing order, so that the lowest is the first victim.
+            lists_.add_front(ledger_.entries(), index, Activity::kLow);
+        }
+    }
+
+    static constexpr PeerIndex kNone = ActivityLists<DynamicPeer>::kNobody;
+
+    [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger_[index]; }
+    [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept { return ledger_[index]; }
+
+    /// The threshold that the quota asks for (equation 1).
+    [[nodiscard]] uint32_t wanted_threshold(const DynamicPeer& peer) const noexcept {
+        return std::min(threshold_for(peer.quota(), credit_slots_), return_max_);
+    }
+
+    /// Packets of one burst: a message, but not more than half of the region for one sender.
+    [[nodiscard]] uint32_t burst_packets(const DynamicPeer& peer) const noexcept {
+        return std::min(pattern_.expected_packets(peer), std::max(min_quota_, data_slots_ / 2));
+    }
+    /// What is missing to the rest of the burst, and to the minimum quota, which tells of the next message
+    /// when it comes too early. A message that is longer than expected goes on in halves of a burst.
+    [[nodiscard]] uint32_t lacking(const DynamicPeer& peer) const noexcept {
+        const uint32_t packets = burst_packets(peer);
+        const uint32_t sent = peer.times.message_packets;
+        const uint32_t wanted = (packets > sent ? packets - sent : packets / 2) + min_quota_;
+        return std::min(wanted - std::min(wanted, peer.granted()), return_max_);
+    }
+
+    /// Whether credits can be granted for a message that is only expected.
+    [[nodiscard]] bool spare(uint64_t credits) const noexcept {
+        return credits + data_slots_ / kHeldBack + slots_for_newcomers() <= ledger_.available_slots();
+    }
+    /// While mailboxes are being opened, more first contacts are expected, and find slots.
+    [[nodiscard]] uint32_t slots_for_newcomers() const noexcept {
+        if (!by_contact_ || pattern_.messages() - last_opening_ > 2 * owners_) return 0;
+        const uint32_t needed =
+            (planned_peers_ - std::min(planned_peers_, owners_)) * (credit_slots_ + min_quota_);
+        return std::min(needed, data_slots_ / 2);
+    }
+
+    void move(PeerIndex index, Activity level) {
+        counters_.list_moves += lists_.level_of(at(index)) != level;
+        count_inactive(index, -1);
+        lists_.move_front(ledger_.entries(), index, level);
+        count_inactive(index, 1);
+    }
+    void add_to_list(PeerIndex index, Activity level) {
+        lists_.add_front(ledger_.entries(), index, level);
+        count_inactive(index, 1);
+    }
+    void remove_from_list(PeerIndex index) {
+        count_inactive(index, -1);
+        lists_.remove(ledger_.entries(), index);
+    }
+
+    // Links that close. (DynamicCredits opens them.)
+
+    /// See apply() in link.h.
+    [[nodiscard]] bool apply_link(PeerIndex index, LinkEvent event, Outbox& outbox,
+                                  uint32_t first_credits = 0) {
+        LinkState state = at(index).link;
+        const bool legal = apply(state, event, outbox, index, first_credits);
+        at(index).link = state;
+        return legal;
+    }
+
+    /// Takes the slots back from a peer that owns some.
+    void close_link(PeerIndex index, Outbox& outbox) {
+        DynamicPeer& peer = at(index);
+        VELO_CHECK(by_contact_ && lends(peer.link), "peer %u owns no slots", index);
+        release_owner(index);
+        const bool legal = apply_link(index, LinkEvent::kCloses, outbox);
+        VELO_CHECK(legal, "the link with peer %u cannot close in state %u", index,
+                   static_cast<unsigned>(peer.link));
+        peer.blocked = false;
+        ledger_.drop_credits(index);
+        ++counters_.closed;
+    }
+
+    /// The peer may not use slots of ours any more.
+    void release_owner(PeerIndex index) {
+        VELO_CHECK(owners_ != 0, "peer %u is one more than there are", index);
+        remove_from_list(index);
+        --owners_;
+    }
+
+    /// Nothing of the peer is left here: its slots are free. (Its place in the queue for a grant is passed
+    /// over.)
+    void forget(PeerIndex index) {
+        DynamicPeer& peer = at(index);
+        if (lends(peer.link)) release_owner(index);
+        ledger_.close(index);
+        const bool queued = peer.queued_for_grant;
+        MessageTimes times = peer.times;
+        times.message_packets_max = 0;
+        peer = DynamicPeer{};
+        peer.queued_for_grant = queued;
+        peer.times = times;
+    }
+
+    /// Sends a compulsory return request to a peer that holds more than its quota. A peer that has not opened
+    /// its mailbox to us cannot be sent one, since a request costs a credit; its link is closed instead, and
+    /// reopened by its next message.
+    void ask_back(PeerIndex index, Outbox& outbox) {
+        DynamicPeer& victim = at(index);
+        if (victim.blocked || victim.granted() <= victim.quota()) return;
+        if (by_contact_ && victim.link != LinkState::kOpen) return close_link(index, outbox);
+        victim.blocked = true;
+        outbox.add(index, ControlKind::kReturnRequest);
+    }
+
+    /// A peer that has nothing but its minimum quota left is asked for what it holds beyond that.
+    void after_theft(PeerIndex index, Outbox& outbox) {
+        if (at(index).quota() > min_quota_) {
+            move(index, Activity::kMedium);
+            return;
+        }
+        move(index, Activity::kNull);
+        ask_back(index, outbox);
+    }
+
+    FifoLedger<DynamicPeer> ledger_;
+    ActivityLists<DynamicPeer> lists_;
+    MessagePattern<DynamicPeer> pattern_;
+    DynamicCounters counters_;
+    uint32_t owners_ = 0;        ///< peers that own slots and may use them
+    uint32_t inactive_ = 0;      ///< in the null list
+    uint32_t last_opening_ = 0;  ///< counted in messages
+    uint32_t credit_slots_;
+    uint32_t min_quota_;
+    uint32_t initial_quota_;
+    uint32_t planned_peers_;
+    uint32_t data_slots_;
+    uint32_t sender_slots_max_;
+    uint32_t return_max_;
+    bool piggyback_;
+    bool by_contact_;
+
+  private:
+    /// This share of the data region is granted to senders in the middle of a message only.
+    static constexpr uint32_t kHeldBack = 16;
+
+    void count_inactive(PeerIndex index, int change) {
+        if (lists_.level_of(at(index)) == Activity::kNull) inactive_ += static_cast<uint32_t>(change);
+    }
+};
+
+}  // namespace velo::flowctl

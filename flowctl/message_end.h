@@ -1,0 +1,14 @@
+/// What retrieved packets say of the message that they belong to.
+#pragma once
+
+namespace velo::flowctl {
+
+struct MessageEnd {
+    bool ended = false;
+    /// The message had waited for credits at its sender (IBFC 4.3).
+    bool waited = false;
+    /// It was no part of a message: a compulsory request or response.
+    bool control = false;
+};
+
+}  // namespace velo::flowctl

@@ -1,0 +1,173 @@
+/// Whose message is next, and how long it will be, as far as a receiver can tell from the messages before.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "flowctl/plan.h"
+
+namespace velo::flowctl {
+
+/// What a receiver keeps for one sender.
+struct MessageTimes {
+    /// Counted in messages of all senders: the peer's last one.
+    uint32_t last_message = 0;
+    /// Neighbours in the queue for a grant: queued after this peer, and before it.
+    PeerIndex queued_after = 0;
+    PeerIndex queued_before = 0;
+    /// Packets so far of the message under way; 0 between messages.
+    uint16_t message_packets = 0;
+    /// Of the longest message lately; 0 before the first one.
+    uint16_t message_packets_max = 0;
+};
+
+/// Time is counted in messages, of all senders together. In a pattern that repeats, the senders' next
+/// messages come in the order of their last ones; only speed depends on it.
+///
+/// `Peer` has the members `times`, `queued_for_grant : 1` and `shorter_messages : 3`, which belong to this
+/// class. Owner: DynamicCredits. Thread: the engine's. Every event is O(1).
+template <class Peer>
+class MessagePattern {
+  public:
+    static constexpr PeerIndex kNobody = ~PeerIndex{0};
+
+    void packets_retrieved(Peer& peer, uint32_t packets, bool ended) {
+        MessageTimes& times = peer.times;
+        const uint16_t so_far = at_most_16_bits(times.message_packets + packets);
+        times.message_packets = ended ? 0 : so_far;
+        if (!ended) return;
+        if (so_far != times.message_packets_max || peer.shorter_messages != 0) note_length(peer, so_far);
+        if (so_far != typical_packets_) typical_packets_ = longest_lately(typical_packets_, so_far);
+        const uint32_t gap = ++messages_ - times.last_message;
+        times.last_message = messages_;
+        // Clamped, so that a sender that resumes after a long pause does not distort the mean.
+        const uint32_t mean = gap_sum_ / kGapWeight;
+        gap_sum_ += std::min(gap, 2 * mean + kIdleMessagesMin) - mean;
+    }
+
+    /// Whether an active sender would have sent something since. The usual gap between two messages of one
+    /// sender is the number of active senders where they alternate, and 1 where there is one.
+    [[nodiscard]] bool idle(const Peer& peer, uint32_t gaps,
+                            uint32_t messages_min = kIdleMessagesMin) const noexcept {
+        return age(peer) > messages_min + gaps * (gap_sum_ / kGapWeight);
+    }
+    /// Of all senders so far.
+    [[nodiscard]] uint32_t messages() const noexcept { return messages_; }
+    /// The peer counts as one that has just sent a message.
+    void begin(Peer& peer) { peer.times.last_message = messages_; }
+
+    /// Whether the peer's next message is near: as much of the usual gap has passed since its last one as
+    /// patience says.
+    [[nodiscard]] bool near(const Peer& peer) const noexcept {
+        return uint64_t{kWholeGap * kGapWeight} * age(peer) >= uint64_t{patience_} * gap_sum_;
+    }
+    /// A message waited for credits although slots were available: bursts are granted earlier.
+    void deadline_missed() noexcept { patience_ -= patience_ / kEarlier; }
+    /// A burst was granted in a packet of its own. A little later, its credits might have been piggybacked.
+    void returned_early() noexcept { patience_ = std::min(patience_ + kLater, kPatienceMax); }
+
+    /// Of the peer's next message, or of the whole of the one under way.
+    [[nodiscard]] uint32_t expected_packets(const Peer& peer) const noexcept {
+        return peer.times.message_packets_max != 0 ? peer.times.message_packets_max : typical_packets_;
+    }
+
+    // The queue for a grant, in order of arrival: mostly that of the peers' last messages.
+
+    [[nodiscard]] bool any_queued() const noexcept { return first_ != kNobody; }
+    [[nodiscard]] PeerIndex first_queued() const noexcept { return first_; }
+
+    [[nodiscard]] uint32_t queued() const noexcept { return queued_; }
+
+    /// At the end, also where the peer is queued already.
+    void enqueue(std::vector<Peer>& peers, PeerIndex index) {
+        dequeue(peers, index);
+        Peer& peer = peers[index];
+        peer.queued_for_grant = true;
+        ++queued_;
+        peer.times.queued_after = kNobody;
+        peer.times.queued_before = last_;
+        (last_ == kNobody ? first_ : peers[last_].times.queued_after) = index;
+        last_ = index;
+    }
+
+    void dequeue(std::vector<Peer>& peers, PeerIndex index) {
+        Peer& peer = peers[index];
+        if (!peer.queued_for_grant) return;
+        peer.queued_for_grant = false;
+        --queued_;
+        const PeerIndex later = peer.times.queued_after;
+        const PeerIndex earlier = peer.times.queued_before;
+        (earlier == kNobody ? first_ : peers[earlier].times.queued_after) = later;
+        (later == kNobody ? last_ : peers[later].times.queued_before) = earlier;
+    }
+
+    template <typename Visit>
+    void visit_state(const std::vector<Peer>& peers, Visit&& visit) const {
+        visit(gap_sum_);
+        visit(typical_packets_);
+        visit(patience_);
+        for (const Peer& peer : peers) {
+            visit(age(peer));
+            visit(peer.times.message_packets);
+            visit(peer.times.message_packets_max * 8u + peer.shorter_messages);
+        }
+        for (PeerIndex index = first_; index != kNobody; index = peers[index].times.queued_after)
+            visit(index);
+        visit(uint32_t{kNobody});
+    }
+
+  private:
+    /// Messages of others before a sender can count as idle.
+    static constexpr uint32_t kIdleMessagesMin = 16;
+    /// Messages that the mean of the gap is taken over, about.
+    static constexpr uint32_t kGapWeight = 16;
+    /// Shorter messages in a row before a sender's longest one is halved, since programs send short messages
+    /// between long ones. Each that follows halves it again.
+    static constexpr uint8_t kShorterMax = 7;
+    /// Messages within which the longest one of all senders is forgotten, about.
+    static constexpr uint32_t kLengthWeight = 16;
+    /// Units of patience_.
+    static constexpr uint32_t kWholeGap = 1024;
+    static constexpr uint32_t kPatienceMax = kWholeGap * 3 / 4;
+    static constexpr uint32_t kEarlier = 8;
+    static constexpr uint32_t kLater = 4;
+
+    [[nodiscard]] uint32_t age(const Peer& peer) const noexcept {
+        return messages_ - peer.times.last_message;
+    }
+    [[nodiscard]] static uint16_t at_most_16_bits(uint32_t packets) noexcept {
+        return static_cast<uint16_t>(std::min<uint32_t>(packets, std::numeric_limits<uint16_t>::max()));
+    }
+    [[nodiscard]] static uint16_t longest_lately(uint32_t before, uint32_t packets) noexcept {
+        if (packets >= before) [[likely]]
+            return at_most_16_bits(packets);
+        return at_most_16_bits(std::max(packets, before - (before + kLengthWeight - 1) / kLengthWeight));
+    }
+
+    [[gnu::noinline]] void note_length(Peer& peer, uint16_t packets) {
+        MessageTimes& times = peer.times;
+        if (packets >= times.message_packets_max) {
+            times.message_packets_max = packets;
+            peer.shorter_messages = 0;
+        } else if (peer.shorter_messages < kShorterMax) {
+            ++peer.shorter_messages;
+        } else {
+            times.message_packets_max = std::max<uint16_t>(packets, times.message_packets_max / 2);
+        }
+    }
+
+    uint32_t messages_ = 0;
+    /// kGapWeight times the mean gap.
+    uint32_t gap_sum_ = 0;
+    /// message_packets_max over all senders: the expectation for one that has not sent any.
+    uint16_t typical_packets_ = 0;
+    /// Part of the usual gap that passes before a burst is granted.
+    uint32_t patience_ = kPatienceMax;
+    PeerIndex first_ = kNobody;
+    PeerIndex last_ = kNobody;
+    uint32_t queued_ = 0;
+};
+
+}  // namespace velo::flowctl
