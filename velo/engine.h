@@ -37,6 +37,7 @@ struct EngineOptions {
     velo_identity_t identity{};
     velo_host_t host{};
     velo_params_t params{};
+    SharedSettings settings;
     flowctl::Plan plan;
     shm::OnNodeConfig on_node;
     DeviceConfig device;
@@ -505,6 +506,7 @@ EngineAddress Engine<D>::address() const {
     address.credit_slots = static_cast<uint16_t>(options_.plan.credit_slots);
     address.quota = options_.plan.quota;
     address.contact_slots = options_.plan.contact_slots;
+    address.settings = options_.settings;
     address.probe_address = reinterpret_cast<uint64_t>(&probe_);
     address.probe = probe_;
     address.message_bytes_max = options_.params.device_message_bytes_max;

@@ -32,43 +32,31 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         return Status::kUnsupported;
     }
     const EngineAddress here = this->address();
-    const auto differs = [&](const char* name, uint64_t ours, uint64_t theirs) {
-        error = std::string("btl_velo_") + name + " is " + std::to_string(ours) + " at rank " +
-                std::to_string(options_.identity.rank) + " and " + std::to_string(theirs) + " at rank " +
-                std::to_string(address.rank) + "; all ranks of a job need the same value";
+    const auto differs = [&](const std::string& name, const std::string& ours, const std::string& theirs) {
+        error = "btl_velo_" + name + " is " + ours + " at rank " + std::to_string(options_.identity.rank) + " and " +
+                theirs + " at rank " + std::to_string(address.rank) + "; all ranks of a job need the same value";
         return Status::kUnsupported;
     };
-    const bool through_device = address.job == options_.identity.job && address.node != options_.device.node;
-    if (!through_device) return Status::kOk;
-    if (address.device_bytes == 0 || !device_)
-        return differs("ranks_per_node", device_ ? 1 : 0, address.device_bytes != 0);
-    if (address.device_bytes > sizeof address.device) {
+    if (address.job != options_.identity.job) return Status::kOk;
+    // Where a node's size differs, so does what each takes for the other's node.
+    const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
+    if (same_nodes && address.node == options_.device.node) return Status::kOk;
+    if (const auto setting = difference(here.settings, address.settings); setting) {
+        return differs(std::string(setting->name), setting->here, setting->there);
+    }
+    if (address.device_bytes == 0 || !device_ || address.device_bytes > sizeof address.device) {
         error = "the peer published an impossible address";
         return Status::kUnsupported;
     }
-    if (address.flow_control != here.flow_control) {
-        error = "btl_velo_flow_control is " +
-                std::string(flowctl::to_string(static_cast<flowctl::Mode>(here.flow_control))) + " at rank " +
-                std::to_string(options_.identity.rank) + " and " +
-                std::string(flowctl::to_string(static_cast<flowctl::Mode>(address.flow_control))) +
-                " at rank " + std::to_string(address.rank) + "; all ranks of a job need the same value";
+    if (address.mailbox_slots != here.mailbox_slots || address.quota != here.quota ||
+        address.credit_slots != here.credit_slots || address.contact_slots != here.contact_slots ||
+        address.flow_control != here.flow_control) {
+        error = "the peer planned its mailbox otherwise, of the same parameters; all ranks need the same velo";
         return Status::kUnsupported;
     }
-    if (address.mailbox_slots != here.mailbox_slots) {
-        return differs("mailbox_slots (or btl_velo_slots)", here.mailbox_slots, address.mailbox_slots);
-    }
-    if (address.credit_slots != here.credit_slots) {
-        return differs("credit_slots", here.credit_slots, address.credit_slots);
-    }
-    if (address.contact_slots != here.contact_slots) {
-        return differs("contact_slots", here.contact_slots, address.contact_slots);
-    }
-    if (address.quota != here.quota) {
-        const bool growing = options_.plan.mode == flowctl::Mode::kGrowing;
-        return differs(growing ? "growing_start" : "slots", here.quota, address.quota);
-    }
     if (address.message_bytes_max != here.message_bytes_max) {
-        return differs("max_send_size or eager_limit", here.message_bytes_max, address.message_bytes_max);
+        return differs("max_send_size or eager_limit", std::to_string(here.message_bytes_max),
+                       std::to_string(address.message_bytes_max));
     }
     return Status::kOk;
 }

@@ -205,6 +205,19 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.single_copy = single_copy == "cma";
     // A word that is not known is one whether a device is used or not.
     const flowctl::Config flow_control = flow_control_config(params);
+    options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
+                        .slots = static_cast<uint32_t>(params.slots),
+                        .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
+                        .mailbox_bytes = static_cast<uint32_t>(params.mailbox_bytes),
+                        .contact_slots = static_cast<uint32_t>(params.contact_slots),
+                        .sender_slots = static_cast<uint32_t>(params.sender_slots),
+                        .growing_start = static_cast<uint32_t>(params.growing_start),
+                        .growing_step = static_cast<uint32_t>(params.growing_step),
+                        .credit_slots = static_cast<uint8_t>(params.credit_slots),
+                        .flow_control = flow_control.mode,
+                        .stealing = flow_control.stealing,
+                        .growth = flow_control.growth,
+                        .rounding = flow_control.rounding};
     options.on_node = {.name = identity.name,
                        .geometry = ring_geometry(params, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),

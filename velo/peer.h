@@ -10,6 +10,7 @@
 #include "velo/base/chunked_memory.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
+#include "velo/shared_settings.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
 
@@ -49,7 +50,7 @@ namespace velo {
 /// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 9;
+    static constexpr uint16_t kVersion = 10;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;
@@ -71,6 +72,7 @@ struct EngineAddress {
     uint64_t host = 0;
     uint32_t message_bytes_max = 0;  ///< through the device
     uint32_t contact_slots = 0;
+    SharedSettings settings;
     uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};
 };

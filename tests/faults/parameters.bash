@@ -23,8 +23,15 @@ refused ring_smaller_than_its_messages_is_refused "btl_velo_ring_bytes=16384 btl
     "${two[@]}" --mca btl_velo_ring_bytes 16384 "$program"
 refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynamic none rank" \
     --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_flow_control=none "$program"
-refused ranks_that_differ_in_slots_name_both "btl_velo_ mailbox_slots 4096 5000" \
-    --mca btl_velo_ranks_per_node 1 -np 1 "$program" : -np 1 -x OMPI_MCA_btl_velo_slots=5000 "$program"
+# Each with what the other rank has: the default, but for ranks_per_node.
+for pair in "slots 5000 58" "mailbox_slots 5000 0" "mailbox_bytes 1048576 0" "contact_slots 3 64" "contact_slots 0 64" \
+    "credit_slots 3 2" "sender_slots 100 0" "stealing paper turns" "growth exponential linear" "rounding up subset" \
+    "ranks_per_node 2 1" "ranks_per_node 0 1" "max_send_size 4000 2104"; do
+    read -r name value other <<<"$pair"
+    refused "ranks_that_differ_in_${name}_name_both_$value" "rank btl_velo_$name is $value $other" \
+        -np 1 -x OMPI_MCA_btl_velo_ranks_per_node=1 "$program" : \
+        -np 1 -x OMPI_MCA_btl_velo_ranks_per_node=1 -x "OMPI_MCA_btl_velo_$name=$value" "$program"
+done
 
 # Another series of Open MPI is known by its version string alone.
 echo 'const char opal_version_string[] = "5.0.7";' >"$work/series.c"
