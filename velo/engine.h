@@ -94,6 +94,7 @@ class Engine {
 
     int progress();
     [[nodiscard]] bool busy() const {
+        const std::lock_guard guard(lock_);
         return !pending_peers_.empty() || !scheduler_.idle() || !copying_peers_.empty() ||
                slots_.taken() != 0 || !helps_.empty() || (velo_ && velo_->control_deferred()) || on_node_.unmet();
     }

@@ -18,6 +18,7 @@ struct velo_engine : velo::Engine<velo::shim::ShimDevice> {
 
 namespace {
 
+using velo::EngineOptions;
 using velo::Status;
 
 static_assert(static_cast<int>(Status::kProtocol) == VELO_PROTOCOL);
@@ -26,7 +27,7 @@ static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
 [[gnu::always_inline]] inline velo::shm::LineParts message_parts(const void* header, size_t header_bytes,
-                                                                const void* payload, size_t payload_bytes) {
+                                                                 const void* payload, size_t payload_bytes) {
     return {.header = header,
             .payload = payload,
             .header_bytes = static_cast<uint32_t>(header_bytes),
@@ -90,7 +91,8 @@ void velo_close(velo_engine_t* engine) noexcept {
         engine->end_stalls();
         velo_counters_t counters;
         engine->counters(counters);
-        if (engine->options().params.stats != 0) report_counters(*engine, counters);
+        const EngineOptions& options = engine->options();
+        if (options.params.stats != 0 && options.host.log != nullptr) report_counters(*engine, counters);
         engine->finish_trace(counters);
     } catch (const std::exception&) {
         // Out of memory while leaving: there is nobody left to tell.

@@ -1,8 +1,10 @@
 /*
  * The C face of the engine: what a host (Open MPI's BTL and MTL) calls, and what it is called back with.
  *
- * No C++ type and no exception crosses it. Every function takes the engine's lock itself when the engine was
- * opened for several threads; callbacks run without it and may call anything here but velo_close.
+ * No C++ type and no exception crosses it. An engine that was opened for several threads may be used by them at once:
+ * every function takes the engine's lock itself where it needs it. velo_close is the last call, of one thread.
+ * Callbacks run without the lock and may call anything here but velo_close. Two are excepted: `accepts` and `log` may
+ * run with it and call nothing here.
  */
 #ifndef VELO_VELO_H
 #define VELO_VELO_H
@@ -174,7 +176,7 @@ typedef struct {
     void (*rma_done)(void* context, velo_rma_t* rma, int status);
     /* Once for each connected peer that has ended, before what waits for it ends. May be NULL. */
     void (*peer_ended)(void* context, const velo_end_t* end);
-    /* One line for the user; level 0: must be seen, 1: information. */
+    /* One line for the user; level 0: must be seen, 1: information. May be NULL: no line is wanted. */
     void (*log)(void* context, int level, const char* line);
     /* Shows the line and ends the job, unless the peer is no concern of the host's. Called once for each
      * cause; where it returns, what waits goes on waiting. May be NULL: the line is logged. */

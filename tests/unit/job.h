@@ -67,8 +67,9 @@ class Rank {
                       const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); },
             .job_failed =
                 [](void* self, const velo_failure_t* failure) {
-                    static_cast<Rank*>(self)->failures.push_back(
-                        {failure->line, failure->name, failure->path});
+                    auto& rank = *static_cast<Rank*>(self);
+                    if (rank.on_failure) rank.on_failure();
+                    rank.failures.push_back({failure->line, failure->name, failure->path});
                 }};
         char error[512] = "";
         engine = velo_open(&params, &identity, &host, error, sizeof error);
@@ -98,6 +99,9 @@ class Rank {
     std::vector<std::string> log;
     std::vector<Failed> failures;
     std::function<void(const Received&)> on_receive;
+    std::function<void()> on_sent;
+    std::function<void()> on_done;
+    std::function<void()> on_failure;
 
   private:
     static void receive(void* self, velo_path_t path, void* peer_context, uint8_t tag, void* data,
@@ -109,10 +113,14 @@ class Rank {
         rank.inbox.push_back(std::move(message));
     }
     static void sent(void* self, velo_send_t* send, int status) {
-        static_cast<Rank*>(self)->sent_list.emplace_back(send, status);
+        auto& rank = *static_cast<Rank*>(self);
+        if (rank.on_sent) rank.on_sent();
+        rank.sent_list.emplace_back(send, status);
     }
     static void rma_done(void* self, velo_rma_t* rma, int status) {
-        static_cast<Rank*>(self)->done.emplace_back(rma, status);
+        auto& rank = *static_cast<Rank*>(self);
+        if (rank.on_done) rank.on_done();
+        rank.done.emplace_back(rma, status);
     }
 };
 
