@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "flowctl/mode.h"
+#include "velo/base/check.h"
 #include "velo/base/text.h"
 
 namespace velo {
@@ -57,9 +58,11 @@ std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const He
         common = of_all;
         return nullptr;
     };
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    // Nothing is emptied that the name does not say, and a FIFO without a reader is not waited for.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (fd < 0) {
         const int reason = errno;
+        if (reason == ELOOP) return refuse("it is a link); name the file itself", false);
         // What is wrong with a directory is wrong for all ranks, unless each has its own.
         return refuse(
             std::string(std::strerror(reason)) + "); name a file in a directory that can be written to",
@@ -67,9 +70,11 @@ std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const He
     }
     struct stat found;
     const char* why = nullptr;
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (::fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
+        why = "it is no file); name another one";
+    } else if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         why = "another process writes it); put %j, the number of the job, into the name";
-    } else if (::fstat(fd, &found) != 0 || (S_ISREG(found.st_mode) && ::ftruncate(fd, 0) != 0)) {
+    } else if (::ftruncate(fd, 0) != 0) {
         why = "it can not be emptied); name another file";
     }
     if (why != nullptr) {
@@ -109,6 +114,7 @@ void CreditTrace::line(const char* format, ...) {
     va_start(arguments, format);
     const int bytes = std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    VELO_CHECK(bytes > 0 && static_cast<size_t>(bytes) < sizeof text, "a line of %d bytes", bytes);
     if (buffer_.size() + static_cast<size_t>(bytes) > kBufferBytes) flush();
     buffer_.append(text, static_cast<size_t>(bytes));
     ++lines_;

@@ -152,10 +152,15 @@ bool Engine<D>::disconnect(velo_peer& peer) {
 /// Nothing that the engine holds refers to this peer.
 template <class D>
 bool Engine<D>::quiet(const velo_peer& peer) {
-    // Direct transfers are not told apart by peer: one that another thread makes uses the peer's table.
-    if (peer.in_pending || peer.in_copying || !scheduler_.idle() || !atomics_.empty()) return false;
+    if (peer.in_pending || peer.in_copying) return false;
     bool waited_for =
         std::any_of(helps_.begin(), helps_.end(), [&](const Help& help) { return help.peer == &peer; });
+    // What is under way, such as a direct copy that another thread makes, has a slot.
+    const auto look_at = [&](const rma::Transfer& transfer) {
+        waited_for |= static_cast<const RmaState&>(transfer).peer == &peer;
+    };
+    scheduler_.for_each_waiting(look_at);
+    for (const rma::Transfer* atomic = atomics_.front(); atomic != nullptr; atomic = atomic->next) look_at(*atomic);
     if (slots_.taken() != 0) {
         slots_.for_each(
             [&](uint32_t, const Waiting& waiting) { waited_for |= waiting.state->peer == &peer; });

@@ -124,8 +124,16 @@ flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uin
     config.peers = senders;
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
     constexpr uint32_t kUncreditedSlots = 4096;
+    constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {
-        config.mailbox_slots = std::max(senders * config.slots_per_peer, kUncreditedSlots);
+        const uint64_t wanted = uint64_t{senders} * config.slots_per_peer;
+        if (wanted > kMailboxSlotsMax) {
+            throw SetupError("btl_velo_slots=" + std::to_string(params.slots) + " makes a mailbox of " +
+                             std::to_string(wanted) + " slots for " + std::to_string(senders) +
+                             " senders, and the largest has " + std::to_string(kMailboxSlotsMax) +
+                             "; lower it, or set btl_velo_mailbox_slots");
+        }
+        config.mailbox_slots = std::max(static_cast<uint32_t>(wanted), kUncreditedSlots);
     }
     bound_mailbox(config, params);
     config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));

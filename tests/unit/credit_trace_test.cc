@@ -1,7 +1,9 @@
 // The trace of credits: its file, its totals, and what moves each counter of credits and stalls.
 #include "velo/credit_trace.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -246,17 +248,65 @@ TEST_F(CreditTraceFiles, a_path_that_can_not_be_written_costs_the_trace_and_not_
     EXPECT_EQ(job[1].inbox.size(), 100u);
 }
 
+/// Files do not grow while it lives.
+class FullDisk {
+  public:
+    FullDisk() {
+        signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit none = {.rlim_cur = 1, .rlim_max = before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &none);
+    }
+    FullDisk(const FullDisk&) = delete;
+    FullDisk& operator=(const FullDisk&) = delete;
+    ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+  private:
+    rlimit before_{};
+};
+
 TEST_F(CreditTraceFiles, a_write_that_fails_is_told_once_and_ends_the_trace) {
-    std::filesystem::create_symlink("/dev/full", directory + "/t.0");
     Job job(2, params(directory + "/t"));
     flood(job, 0, 1, 100, 300);
-    timespec pause = {.tv_sec = 0, .tv_nsec = 3'000'000};
+    const FullDisk full;
+    timespec pause = {.tv_sec = 1, .tv_nsec = 10'000'000};
     nanosleep(&pause, nullptr);
     flood(job, 1, 0, 100, 300);
+    for (auto& rank : job.ranks) {
+        ASSERT_EQ(rank->log.size(), 1u);
+        EXPECT_NE(rank->log[0].find("File too large"), std::string::npos) << rank->log[0];
+    }
+}
+
+TEST_F(CreditTraceFiles, what_is_no_file_is_neither_waited_for_nor_written) {
+    ASSERT_EQ(mkfifo((directory + "/t.0").c_str(), 0600), 0);
+    const std::string target = directory + "/target";
+    std::ofstream(target) << "precious";
+    std::filesystem::create_symlink(target, directory + "/t.1");
+    std::filesystem::create_symlink(directory + "/new", directory + "/t.2");
+    Job job(3, params(directory + "/t"));
+    for (auto& rank : job.ranks) {
+        ASSERT_EQ(rank->log.size(), 1u);
+        EXPECT_NE(rank->log[0].find("btl_velo_trace: " + directory + "/t."), std::string::npos) << rank->log[0];
+    }
+    for (int rank : {1, 2}) {
+        EXPECT_NE(job[rank].log[0].find("it is a link); name"), std::string::npos) << job[rank].log[0];
+    }
+    std::string content;
+    std::ifstream(target) >> content;
+    EXPECT_EQ(content, "precious");
+    EXPECT_FALSE(std::filesystem::exists(directory + "/new"));
+}
+
+TEST_F(CreditTraceFiles, a_fifo_that_is_read_is_no_file_either) {
+    const std::string path = directory + "/t.0";
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    ASSERT_GE(reader, 0);
+    Job job(2, params(directory + "/t"));
+    close(reader);
     ASSERT_EQ(job[0].log.size(), 1u);
-    EXPECT_NE(job[0].log[0].find("No space left on device"), std::string::npos) << job[0].log[0];
-    EXPECT_TRUE(job[1].log.empty());
-    EXPECT_TRUE(std::filesystem::exists(directory + "/t.1"));
+    EXPECT_NE(job[0].log[0].find("it is no file); name"), std::string::npos) << job[0].log[0];
 }
 
 TEST_F(CreditTraceFiles, two_processes_do_not_write_one_file) {

@@ -330,6 +330,19 @@ TEST(EnginePeersGone, a_peer_that_was_disconnected_and_lives_can_be_connected_ag
     job.drive([&] { return job[1].inbox.size() == 1; });
 }
 
+TEST(EnginePeersGone, a_peer_does_not_wait_for_what_others_have_pending) {
+    Job job(3, params_for(0));
+    std::vector<std::byte> here(64 << 20), there(64 << 20);
+    const velo_handle_t handle = registered(job[1], there);
+    velo_rma_t put = operation(VELO_RMA_PUT, here, handle);
+    velo_rma(job[0].engine, job[0].peers[1], &put);
+    ASSERT_TRUE(job[0].done.empty()) << "the transfer is over before the question";
+    EXPECT_FALSE(velo_disconnect(job[0].engine, job[0].peers[1]));
+    EXPECT_TRUE(velo_disconnect(job[0].engine, job[0].peers[2]));
+    job.drive([&] { return job[0].done.size() == 1; });
+    EXPECT_TRUE(velo_disconnect(job[0].engine, job[0].peers[1]));
+}
+
 struct Death {
     const char* name;
     int ranks_per_node;

@@ -69,6 +69,16 @@ TEST(Options, rings_are_as_deep_as_the_caches_let_them_be) {
         << "the parameter has the last word";
 }
 
+TEST(Options, a_mailbox_of_more_slots_than_can_be_counted_is_refused) {
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.flow_control = "none";
+    params.slots = 65535;
+    expect_names(error_of(params, 70000), {"btl_velo_slots=65535", "69999 senders", "btl_velo_mailbox_slots"});
+    params.slots = 58;
+    EXPECT_EQ(error_of(params, 70000), "");
+}
+
 TEST(Options, rings_are_placed_where_there_is_a_choice_and_the_user_made_none) {
     base::Locality locality;
     const auto placed = [&] {
