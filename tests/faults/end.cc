@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <iterator>
+#include <string>
 
 #include "tests/mpi/mpi_test.h"
 
@@ -45,6 +47,17 @@ void limit_address_space(rlim_t more) {
     const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
     const rlimit limit = {bytes, bytes};
     if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+/// Code or memory of velo, which nothing may call or read any more.
+bool velo_is_mapped() {
+    std::ifstream maps("/proc/self/maps");
+    if (!maps) std::abort();
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("mca_btl_velo") != std::string::npos || line.find("memfd:velo") != std::string::npos)
+            return true;
+    }
+    return false;
 }
 
 /// A process that may trace all others also sees what is not dumpable.
@@ -97,6 +110,10 @@ int main(int argc, char** argv) {
         std::fflush(stdout);
     }
     MPI_Finalize();
+    if (velo_is_mapped()) {
+        std::printf("FAIL: something of velo is mapped after MPI_Finalize\n");
+        return 1;
+    }
     if (rank == 0) std::printf("PASS\n");
     return 0;
 }

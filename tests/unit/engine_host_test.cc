@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "tests/unit/job.h"
@@ -92,6 +94,21 @@ TEST(EngineHostPromise, the_end_of_the_job_is_told_without_the_lock) {
     (void)velo_send(job[0].engine, job[0].peers[1], &send, 1);
     job.drive([&] { return !job[0].failures.empty(); }, 200'000'000);
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+size_t threads_of_this_process() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// Open MPI unloads the plugin while its own threads run: one of velo's would run unloaded code.
+TEST_P(EngineHost, the_engine_makes_no_thread) {
+    const size_t before = threads_of_this_process();
+    Job job(2, threaded(GetParam()));
+    velo_send_t send = {};
+    (void)velo_send(job[0].engine, job[0].peers[1], &send, 1);
+    job.drive([&] { return job[1].inbox.size() == 1; });
+    EXPECT_EQ(threads_of_this_process(), before);
 }
 
 /// What may be NULL may be so.

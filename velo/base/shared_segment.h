@@ -28,7 +28,7 @@ class SetupError : public std::runtime_error {
 enum class Ending : uint32_t {
     kNone = 0,
     kClosed,    ///< it has no more to say
-    kFollowed,  ///< another process died, and it could not go on
+    kFollowed,  ///< it could not go on, because another process died or for a reason that it printed
 };
 
 /// What one process tells the user for all.
