@@ -35,13 +35,50 @@ class OpenClaim {
     const uint64_t before_;
 };
 
-/// Watches one ring or mailbox of this process. Thread: the owner's.
-class AbandonedClaims {
+/// Live processes that may stand between claim and publication since a moment. Thread: the owner's.
+class OpenClaims {
   public:
     /// A process that nobody here knows (its contact is the hole) or was refused is not among the suspects.
     /// It gets this much time, six orders of magnitude more than it takes to fill a cell.
     static constexpr uint64_t kGraceNs = 100'000'000;
 
+    void watch(uint64_t now_ns) {
+        since_ns_ = now_ns;
+        suspects_.clear();
+        known_ = 0;
+    }
+    /// Whether none is left of those that had a claim open at watch(): what they had claimed by then is published, or
+    /// will never be. All contacts that wait have been taken.
+    [[nodiscard]] bool settled(const PeerTable& peers, uint64_t now_ns) {
+        // All peers at first; later those who have become known meanwhile.
+        for (; known_ < peers.size(); ++known_) {
+            const uint64_t claims = claims_of(peers[known_]);
+            if (claims % 2 == 1) suspects_.push_back({known_, claims});
+        }
+        std::erase_if(suspects_, [&](const Suspect& suspect) {
+            const Peer& peer = peers[suspect.addr];
+            return peer.dead || claims_of(peer) != suspect.claims;
+        });
+        return suspects_.empty() && now_ns - since_ns_ >= kGraceNs;
+    }
+
+  private:
+    struct Suspect {
+        DeviceAddr addr;
+        uint64_t claims;
+    };
+    static uint64_t claims_of(const Peer& peer) {
+        return peer.view.header().claims.load(std::memory_order_acquire);
+    }
+
+    uint64_t since_ns_ = 0;
+    DeviceAddr known_ = 0;  ///< peers before this one have been looked at
+    std::vector<Suspect> suspects_;
+};
+
+/// Watches one ring or mailbox of this process. Thread: the owner's.
+class AbandonedClaims {
+  public:
     /// `position`: the reader's, whose cell was found unpublished; `claimed`: loaded with acquire after
     /// that. All contacts that wait have been taken. Returns the position before which every unpublished cell
     /// is abandoned, if there is one.
@@ -55,39 +92,52 @@ class AbandonedClaims {
             watching_ = true;
             position_ = position;
             claimed_ = claimed;
-            since_ns_ = now_ns;
-            suspects_.clear();
-            known_ = 0;
+            open_.watch(now_ns);
         }
-        // All peers at first; later those who have become known meanwhile.
-        for (; known_ < peers.size(); ++known_) {
-            const uint64_t claims = claims_of(peers[known_]);
-            if (claims % 2 == 1) suspects_.push_back({known_, claims});
-        }
-        std::erase_if(suspects_, [&](const Suspect& suspect) {
-            const Peer& peer = peers[suspect.addr];
-            return peer.dead || claims_of(peer) != suspect.claims;
-        });
-        if (!suspects_.empty() || now_ns - since_ns_ < kGraceNs) return std::nullopt;
+        if (!open_.settled(peers, now_ns)) return std::nullopt;
         watching_ = false;
         return claimed_;
     }
 
   private:
-    struct Suspect {
-        DeviceAddr addr;
-        uint64_t claims;
-    };
-    static uint64_t claims_of(const Peer& peer) {
-        return peer.view.header().claims.load(std::memory_order_acquire);
-    }
-
     bool watching_ = false;
     uint64_t position_ = 0;
     uint64_t claimed_ = 0;
-    uint64_t since_ns_ = 0;
-    DeviceAddr known_ = 0;  ///< peers before this one have been looked at
-    std::vector<Suspect> suspects_;
+    OpenClaims open_;
+};
+
+/// Contact slots whose senders died before their packet was there. Thread: the owner's.
+///
+/// Of those that are taken at a moment, each has a packet once the claims that were open then are settled, or never
+/// gets one. When all packets that are claimed by that time have been read, those without a packet are what was
+/// taken, less what was freed meanwhile. Others may have been freed as well, so this is never too many.
+class AbandonedContacts {
+  public:
+    /// How many to free now. All contacts that wait have been taken.
+    template <class Reader>
+    [[nodiscard]] uint32_t check(const Reader& mailbox, const PeerTable& peers, uint64_t now_ns) {
+        const uint64_t freed = mailbox.contacts_freed();
+        if (!watching_) {
+            taken_ = mailbox.contacts_taken();
+            freed_ = freed;
+            claimed_.reset();
+            open_.watch(now_ns);
+            watching_ = taken_ != 0;
+        }
+        if (freed - freed_ >= taken_) watching_ = false;
+        if (!watching_) return 0;
+        if (!claimed_ && open_.settled(peers, now_ns)) claimed_ = mailbox.claimed();
+        if (!claimed_ || mailbox.position() < *claimed_) return 0;
+        watching_ = false;
+        return taken_ - static_cast<uint32_t>(freed - freed_);
+    }
+
+  private:
+    bool watching_ = false;
+    uint32_t taken_ = 0;
+    uint64_t freed_ = 0;
+    std::optional<uint64_t> claimed_;  ///< once the claims are settled
+    OpenClaims open_;
 };
 
 }  // namespace velo::shim

@@ -75,8 +75,8 @@ struct DeviceHeader {
 struct MailboxControl {
     alignas(64) std::atomic<uint64_t> written;  ///< next position to claim; senders
     alignas(64) std::atomic<uint64_t> read;     ///< next position to read; the owner
-    /// Contact slots that are taken: senders add, the owner subtracts. A sender that dies between this and
-    /// its packet takes one with it.
+    /// Contact slots that are taken: senders add, the owner subtracts. The owner finds those of senders that died
+    /// before their packet (abandoned_claims.h).
     alignas(64) std::atomic<uint32_t> contacts;
 };
 

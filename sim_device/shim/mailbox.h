@@ -86,12 +86,12 @@ class MailboxWriter {
     }
 
     /// Takes one of the mailbox's `contact_slots` for a packet that write() is to put there. False: all are
-    /// taken. Pairs with MailboxReader::free_contacts().
+    /// taken. Acquire pairs with MailboxReader::free_contacts(), release as in write().
     bool take_contact_slot(uint32_t contact_slots) {
         uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
         do {
             if (taken >= contact_slots) return false;
-        } while (!control_->contacts.compare_exchange_weak(taken, taken + 1, std::memory_order_acquire,
+        } while (!control_->contacts.compare_exchange_weak(taken, taken + 1, std::memory_order_acq_rel,
                                                            std::memory_order_relaxed));
         return true;
     }
@@ -236,6 +236,16 @@ class MailboxReader {
         return taken;
     }
 
+    /// Contact slots that are taken, and all that were freed.
+    [[nodiscard]] uint32_t contacts_taken() const { return control_->contacts.load(std::memory_order_acquire); }
+    [[nodiscard]] uint64_t contacts_freed() const { return contacts_freed_; }
+    /// Only the owner subtracts; more than are taken are somebody's garbage.
+    void free_contacts(uint32_t count) {
+        const uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
+        control_->contacts.fetch_sub(std::min(count, taken), std::memory_order_release);
+        contacts_freed_ += count;
+    }
+
     /// Slots that were overwritten before they were read.
     [[nodiscard]] uint64_t overflows() const { return overflows_; }
 
@@ -273,12 +283,6 @@ class MailboxReader {
         for (uint32_t slot = at.slot() + 1; slot <= last; ++slot) __builtin_prefetch(&packets_[slot]);
     }
 
-    /// Only the owner subtracts; more than are taken are somebody's garbage.
-    void free_contacts(uint32_t count) {
-        const uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
-        control_->contacts.fetch_sub(std::min(count, taken), std::memory_order_release);
-    }
-
     void step() {
         place_.step();
         control_->read.store(place_.position(), std::memory_order_release);
@@ -289,6 +293,7 @@ class MailboxReader {
     MailboxPlace place_;
     uint64_t shown_status_ = 0;
     uint64_t abandoned_before_ = 0;
+    uint64_t contacts_freed_ = 0;
     bool after_hole_ = false;
     uint32_t in_message_ = 0;  ///< packets taken of the message that is being read
     uint64_t overflows_ = 0;

@@ -177,6 +177,17 @@ void ShimDevice::check_claims() {
     const uint32_t ports = peers_.identity().ports;
     for (uint32_t port = 0; port < ports; ++port)
         check_claims(server_.request_ring(port), request_claims_[port]);
+    check_contacts();
+}
+
+void ShimDevice::check_contacts() {
+    // A packet that an injected fault delays has its slot long before.
+    if (faults_ || mailbox_.contacts_taken() == 0) return;
+    peers_.take_contacts(kContactCells);
+    const uint32_t abandoned = contact_slots_.check(mailbox_, peers_, now_ns_);
+    if (abandoned == 0) return;
+    mailbox_.free_contacts(abandoned);
+    ++abandoned_claims_;
 }
 
 Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission admission, bool& now) {

@@ -72,6 +72,8 @@ class ShimDevice {
             return Status::kAgain;
         if (admission == Admission::kContact) [[unlikely]] {
             if (packets != 1) return Status::kBadParam;
+            if (!faults_) [[likely]]
+                return send_contact(peer, fill);
             if (!peer.mailbox.take_contact_slot(peer.contact_slots)) return Status::kAgain;
             admission = Admission::kCredited;  // its slot is certain now
         }
@@ -151,6 +153,14 @@ class ShimDevice {
     }
 
     template <class Fill>
+    Status send_contact(Peer& peer, Fill&& fill) {
+        const OpenClaim claim(peers_.claims());
+        if (!peer.mailbox.take_contact_slot(peer.contact_slots)) return Status::kAgain;
+        peer.mailbox.write(1, source_, fill);
+        ++counters_.packets_sent;
+        return Status::kOk;
+    }
+    template <class Fill>
     Status transmit(Peer& peer, uint32_t packets, Admission admission, Fill&& fill) {
         const OpenClaim claim(peers_.claims());
         if (admission == Admission::kCredited) {
@@ -180,6 +190,7 @@ class ShimDevice {
     void check_claims();
     template <class Ring>
     void check_claims(Ring& ring, AbandonedClaims& claims);
+    void check_contacts();
     void report_overflow();
 
     std::unique_ptr<Faults> faults_;
@@ -203,6 +214,7 @@ class ShimDevice {
 
     AbandonedClaims mailbox_claims_, contact_claims_, notification_claims_, answer_claims_;
     std::array<AbandonedClaims, kPortsMax> request_claims_;
+    AbandonedContacts contact_slots_;
 
     // Used under faults only.
     DelayLine delayed_;

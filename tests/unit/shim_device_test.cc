@@ -365,6 +365,84 @@ TEST_F(ShimDeaths, slots_that_a_killed_sender_had_claimed_do_not_hold_up_the_oth
     ended(survivor, true);
 }
 
+/// A mailbox with contact slots, and the raw count of those that are taken.
+struct ContactMailbox {
+    static constexpr uint32_t kSlots = 16, kContacts = 3;
+
+    ContactMailbox() : device(settings()) {
+        EXPECT_EQ(base::SharedSegment::attach(segment_of(device), segment), Status::kOk);
+    }
+    static DeviceConfig settings() {
+        DeviceConfig of = config(0, kSlots);
+        of.contact_slots = kContacts;
+        return of;
+    }
+    std::atomic<uint32_t>& taken() {
+        return SegmentView(segment.bytes().data(), Layout(kSlots, 1)).mailbox_control()->contacts;
+    }
+    /// Reads what there is for that long. Returns how many packets.
+    uint32_t run(int milliseconds) {
+        uint32_t packets = 0;
+        for (int i = 0; i < milliseconds; ++i) {
+            DeviceAddr from = kNoAddr;
+            device.progress(clock.tick());
+            for (; device.peek(from) != nullptr; device.advance()) ++packets;
+        }
+        return packets;
+    }
+
+    ShimDevice device;
+    base::SharedSegment segment;
+    Clock clock;
+};
+
+TEST_F(ShimDeaths, contact_slots_of_senders_that_were_killed_come_back) {
+    const pid_t killed = spawn(1, [](ShimDevice& device, DeviceAddr to) {
+        (void)device.send(to, 1, Admission::kContact, [](uint32_t, std::byte*) {
+            shared_board().step = 1;
+            wait_for([] { return shared_board().step.load() == 2; });
+            raise(SIGKILL);
+            return PacketStatus{.contact = true};
+        });
+        return true;
+    });
+    ContactMailbox mailbox;
+    publish(mailbox.device);
+    ASSERT_TRUE(wait_for([] { return shared_board().step.load() == 1; }));
+    ++mailbox.taken();  // and one that died before it claimed a place for its packet
+    mailbox.run(500);
+    EXPECT_EQ(mailbox.taken(), 2u) << "a slow sender was taken for a dead one";
+    shared_board().step = 2;
+    ended(killed, false);
+    EXPECT_EQ(mailbox.run(500), 0u);
+    EXPECT_EQ(mailbox.taken(), 0u);
+}
+
+TEST_F(ShimDeaths, contact_slots_that_packets_free_meanwhile_are_not_freed_again) {
+    ContactMailbox mailbox;
+    ShimDevice sender(config(1));
+    const DeviceAddr to = connect(sender, mailbox.device);
+    mailbox.run(1);
+    const auto fill = [](uint32_t, std::byte*) { return PacketStatus{.end_of_message = true, .contact = true}; };
+    ++mailbox.taken();  // its sender has died
+    for (int i = 0; i < 50; ++i) {
+        ASSERT_EQ(sender.send(to, 1, Admission::kContact, fill), Status::kOk);
+        ASSERT_EQ(mailbox.taken(), 2u);
+        ASSERT_EQ(mailbox.run(7), 1u);
+        ASSERT_EQ(mailbox.taken(), 1u);
+    }
+    // With nothing freed meanwhile it is certain.
+    mailbox.run(500);
+    EXPECT_EQ(mailbox.taken(), 0u);
+    // Those of packets that are not read stay.
+    for (uint32_t i = 0; i < ContactMailbox::kContacts; ++i) {
+        ASSERT_EQ(sender.send(to, 1, Admission::kContact, fill), Status::kOk);
+    }
+    for (int i = 0; i < 500; ++i) mailbox.device.progress(mailbox.clock.tick());
+    EXPECT_EQ(mailbox.taken(), ContactMailbox::kContacts);
+    EXPECT_EQ(sender.send(to, 1, Admission::kContact, fill), Status::kAgain);
+}
+
 TEST_F(ShimDeaths, a_slow_sender_is_never_taken_for_a_dead_one) {
     const pid_t killed = spawn(1, [](ShimDevice&, DeviceAddr) { return raise(SIGKILL) == 0; });
     const pid_t slow = spawn(2, [](ShimDevice& device, DeviceAddr to) {
