@@ -2,6 +2,7 @@
 #include "velo/velo.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
@@ -36,6 +37,32 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
 [[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
+}
+
+/// The engine is left as it is, and the host ends the job. No memory is asked for here.
+[[noreturn, gnu::cold]] void end_for_want_of_memory(velo_engine& engine) noexcept {
+    const EngineOptions& options = engine.options();
+    char line[160];
+    std::snprintf(
+        line, sizeof line,
+        "velo: rank %u: the process has no memory left. Raise the memory limit of the container, or "
+        "ulimit -v where it is low.",
+        options.identity.rank);
+    const velo_failure_t failure = {.line = line, .name = options.identity.name, .path = VELO_PATH_ON_NODE};
+    engine.cancel();
+    if (options.host.job_failed != nullptr) options.host.job_failed(options.host.context, &failure);
+    std::fprintf(stderr, "%s\n", line);
+    std::abort();
+}
+
+/// What an action on the engine returns. Containers of the engine grow with what is under way.
+template <class Action>
+auto with_memory(velo_engine& engine, Action action) noexcept {
+    try {
+        return action();
+    } catch (const std::bad_alloc&) {
+        end_for_want_of_memory(engine);
+    }
 }
 
 [[gnu::cold]] void report_counters(const velo_engine& engine, const velo_counters_t& counters) {
@@ -174,7 +201,7 @@ void velo_free(velo_engine_t* engine, void* memory) noexcept {
 
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) noexcept {
     send->tag = tag;
-    return engine->send(*peer, *send);
+    return with_memory(*engine, [&] { return engine->send(*peer, *send); });
 }
 
 int velo_register(velo_engine_t* engine, void* base, size_t bytes, uint32_t access,
@@ -187,7 +214,7 @@ void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) noexcep
 }
 
 void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) noexcept {
-    engine->post(*peer, *rma);
+    with_memory(*engine, [&] { engine->post(*peer, *rma); });
 }
 
 void velo_rma_here(velo_rma_t* rma) noexcept {
@@ -205,7 +232,7 @@ void velo_rma_here(velo_rma_t* rma) noexcept {
 }
 
 int velo_progress(velo_engine_t* engine) noexcept {
-    return engine->progress();
+    return with_memory(*engine, [&] { return engine->progress(); });
 }
 
 bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) noexcept {

@@ -243,6 +243,17 @@ TEST(SharedSegment, a_peer_that_cannot_be_attached_is_a_call_and_its_errno) {
     EXPECT_NE(remedy(failure), "");
 }
 
+TEST(SharedSegment, of_another_user_is_called_so) {
+    const SharedSegment created = SharedSegment::create("velo-test", 8192);
+    ASSERT_EQ(geteuid(), getuid());
+    SharedSegment attached;
+    Failure failure;
+    if (fchown(created.address().fd, 65534, static_cast<gid_t>(-1)) != 0)
+        return;  // only root gives files away
+    EXPECT_EQ(SharedSegment::attach(created.address(), attached, 0, &failure), Status::kUnsupported);
+    EXPECT_EQ(to_text(failure), "the peer's shared memory belongs to another user");
+}
+
 TEST(LifeWatch, a_process_that_has_ended_is_named_so) {
     const pid_t child = fork();
     if (child == 0) _exit(0);

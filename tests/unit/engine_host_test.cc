@@ -3,11 +3,44 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <new>
 #include <thread>
 
 #include "tests/unit/job.h"
+
+namespace {
+
+std::atomic<bool> no_memory{false};
+
+void* allocate(size_t bytes) {
+    void* memory = no_memory ? nullptr : std::malloc(bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+    return allocate(bytes);
+}
+void* operator new[](size_t bytes) {
+    return allocate(bytes);
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+    std::free(memory);
+}
 
 namespace velo::test {
 namespace {
@@ -109,6 +142,21 @@ TEST_P(EngineHost, the_engine_makes_no_thread) {
     (void)velo_send(job[0].engine, job[0].peers[1], &send, 1);
     job.drive([&] { return job[1].inbox.size() == 1; });
     EXPECT_EQ(threads_of_this_process(), before);
+}
+
+/// The first message of a peer makes the engine allocate.
+void run_out_of_memory() {
+    Job job(2, default_params());
+    Rank late(default_params(), 2, 3);
+    velo_send_t send = {};
+    (void)velo_send(late.engine, Job::connect(late, job[1]), &send, 1);
+    job[1].on_failure = [] { no_memory = false; };
+    no_memory = true;
+    for (int i = 0; i < 1000; ++i) velo_progress(job[1].engine);
+}
+
+TEST(EngineHostPromiseDeathTest, a_process_without_memory_ends_the_job_with_a_line) {
+    EXPECT_DEATH(run_out_of_memory(), "velo: rank 1: the process has no memory left");
 }
 
 /// What may be NULL may be so.

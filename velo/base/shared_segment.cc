@@ -72,9 +72,13 @@ struct Descriptor {
     }
 };
 
-bool is_segment(const struct stat& info, const SegmentAddress& address) {
-    return S_ISREG(info.st_mode) && static_cast<uint64_t>(info.st_ino) == address.inode &&
-           info.st_uid == geteuid();
+constexpr const char* kOtherFile = "/proc/PID/fd of the peer holds another file than it published";
+constexpr const char* kOtherUser = "the peer's shared memory belongs to another user";
+
+/// nullptr: it is the segment, and this user's.
+const char* mismatch(const struct stat& info, const SegmentAddress& address) {
+    if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_ino) != address.inode) return kOtherFile;
+    return info.st_uid == geteuid() ? nullptr : kOtherUser;
 }
 
 Status fail(Failure* failure, Status status, const char* call, int error) {
@@ -85,18 +89,17 @@ Status fail(Failure* failure, Status status, const char* call, int error) {
 /// Opens the file behind an address and checks that it is that file, ours, and at least `bytes` long.
 Status open_file(const SegmentAddress& address, uint64_t bytes, Descriptor& file, uint64_t& file_bytes,
                  Failure* failure) {
-    constexpr const char* kOtherFile = "/proc/PID/fd of the peer holds another file than it published";
     char path[48];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", address.pid, address.fd);
     struct stat info = {};
     // An address that is wrong may name anything, and some things do not like to be opened.
     if (stat(path, &info) != 0) return fail(failure, Status::kUnsupported, "stat of /proc/PID/fd", errno);
-    if (!is_segment(info, address)) return fail(failure, Status::kUnsupported, kOtherFile, 0);
+    if (const char* why = mismatch(info, address)) return fail(failure, Status::kUnsupported, why, 0);
     file.fd = open(path, O_RDWR | O_CLOEXEC);
     if (file.fd < 0) return fail(failure, Status::kUnsupported, "open of /proc/PID/fd", errno);
     if (fstat(file.fd, &info) != 0) return fail(failure, Status::kUnsupported, "fstat", errno);
     file_bytes = static_cast<uint64_t>(info.st_size);
-    if (!is_segment(info, address) || file_bytes < bytes) {
+    if (mismatch(info, address) != nullptr || file_bytes < bytes) {
         return fail(failure, Status::kUnsupported, kOtherFile, 0);
     }
     return Status::kOk;
