@@ -1,8 +1,8 @@
 /// The contract between the engine and whatever moves its packets and its RMA operations.
 ///
-/// A device is a class that models `Device`. There are three: the software EXTOLL device
-/// (sim_device/shim), libfabric (velo/ofi) and the simulated cluster (sim_device/cluster). The engine is a
-/// template over it, so nothing here is virtual. tests/conformance holds every device to this page.
+/// A device is a class that models `Device`: the software EXTOLL device (sim_device/shim). The engine is a template
+/// over it, so nothing here is virtual. The simulated cluster (sim_device/cluster) models the part that `VeloPath`
+/// uses. tests/conformance holds both to this page.
 ///
 /// Thread: one at a time; the engine serialises. No call blocks, and none calls back into the engine except
 /// `fill` of send().
@@ -35,10 +35,8 @@ enum class Admission : uint8_t {
     kCredited,
     /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
-    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at
-    /// most
-    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The
-    /// packet's
+    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at most
+    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The packet's
     /// status says so (PacketStatus::contact).
     kContact,
 };
