@@ -164,9 +164,9 @@ void Process::received(uint8_t tag) {
 bool Process::drive_waiting() {
     if (!used_ || used_->waiting.empty() || simulation_->cluster().held(device_->at_node())) return false;
     Used& u = *used_;
-    const uint64_t news =
-        u.path->counters().credits_received + u.path->counters().opens_received + u.path->counters().closes_received +
-        u.path->counters().closed_received + device_->contact_wakes();
+    const uint64_t news = u.path->counters().credits_received + u.path->counters().opens_received +
+                          u.path->counters().closes_received + u.path->counters().closed_received +
+                          device_->contact_wakes();
     if (simulation_->has_credits() && news == u.swept_news) return false;
     for (size_t tried = 0; tried < u.waiting.size(); ++tried) {
         if (u.turn >= u.waiting.size()) u.turn = 0;

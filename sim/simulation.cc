@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "sim/at_rest.h"
 #include "sim/process.h"
 
 namespace velo::sim {
@@ -116,9 +117,15 @@ void Simulation::check_finished() {
         if (process.finished()) continue;
         if (unfinished++ == 0) first = process.text();
     }
-    if (unfinished == 0) return;
-    throw cluster::SimulationError("nothing moves any more, and " + std::to_string(unfinished) +
-                                   " processes have not finished: " + first);
+    if (unfinished != 0) {
+        throw cluster::SimulationError("nothing moves any more, and " + std::to_string(unfinished) +
+                                       " processes have not finished: " + first);
+    }
+    if (const std::string unrest = first_unrest(*this); !unrest.empty()) {
+        throw cluster::SimulationError("all messages have arrived, but " + unrest +
+                                       ": flow control is wrong (--seed " +
+                                       std::to_string(config_.cluster.seed) + ")");
+    }
 }
 
 Result Simulation::result() {
@@ -132,6 +139,7 @@ Result Simulation::result() {
         sum.control_packets += device.other_packets_sent();
         sum.mailbox_fill_max = std::max(sum.mailbox_fill_max, device.mailbox_fill_max());
         sum.peers_max = std::max(sum.peers_max, device.peers());
+        sum.pairs += device.peers();
         sum.messages_on_node += process.messages_on_node();
         if (process.path() == nullptr) continue;
         const VeloPathCounters& path = process.path()->counters();
@@ -141,7 +149,10 @@ Result Simulation::result() {
         sum.credits_explicit += path.credits_returned_explicit;
         sum.credits_piggybacked += path.credits_returned_piggyback;
         sum.malformed += path.malformed;
+        sum.opens += path.opens_sent;
+        sum.closes += path.closes_sent;
     }
+    sum.pairs /= 2;
     sum.control_packets -= sum.credit_packets;
     sum.time_us = static_cast<double>(sum.time_ns - warm_ns_) / 1000 / workload_->time_divisor();
     sum.trace_hash = cluster_->trace().value();

@@ -55,6 +55,9 @@ struct Result {
     uint64_t credits_explicit = 0;
     uint64_t credits_piggybacked = 0;
     uint64_t control_packets = 0;  ///< of flow control, other than credit packets
+    uint64_t opens = 0;            ///< of those: mailboxes opened to a peer
+    uint64_t closes = 0;           ///< of those: links closed, without the answers
+    uint64_t pairs = 0;            ///< of processes that have sent packets to each other
     uint64_t backpressure = 0;     ///< sends that a full mailbox kept back
     uint64_t malformed = 0;
     uint64_t mailbox_fill_max = 0;
@@ -72,7 +75,8 @@ class Simulation {
     ~Simulation();
 
     /// Runs to the end. Throws cluster::SimulationError when a mailbox overflows, a message comes out of
-    /// order or damaged, or nothing moves any more while messages are missing.
+    /// order or damaged, nothing moves any more while messages are missing, or a pair is not at rest at the
+    /// end.
     Result run();
 
     void on_phase_end(PhaseEnd phase_end) { phase_end_ = std::move(phase_end); }

@@ -73,8 +73,9 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     app.add_option("--mailbox-slots", f.mailbox_slots, "Slots of a whole mailbox; 0: peers x slots")
         ->group(group);
     app.add_option("--credit-slots", f.credit_slots, "Credit slots for each peer")->group(group);
-    app.add_option("--contact-slots", a.config.contact_slots_max,
-                   "dynamic: at most so many slots are kept for first packets; 0: all own slots from the start")
+    app.add_option(
+           "--contact-slots", a.config.contact_slots_max,
+           "dynamic: at most so many slots are kept for first packets; 0: all own slots from the start")
         ->group(group);
     app.add_option("--stealing", a.stealing, "dynamic: who has slots taken, and whether messages take turns")
         ->group(group)
@@ -198,9 +199,9 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
             "mode,workload,topology,processes,active,bytes,slots,credit_slots,piggyback,seed,time_us,"
             "messages,"
             "messages_on_node,delayed_messages,packets,credit_packets,credits_explicit,credits_piggybacked,"
-            "control_packets,backpressure,mailbox_slots,mailbox_fill_max,overflow,peers_max,state_bytes_per_"
-            "peer,"
-            "state_bytes_per_process,trace_hash");
+            "control_packets,opens,closes,pairs,backpressure,mailbox_slots,mailbox_fill_max,overflow,peers_"
+            "max,"
+            "state_bytes_per_peer,state_bytes_per_process,trace_hash");
     }
     const WorkloadConfig& w = simulation.workload().config();
     const flowctl::Plan& plan = simulation.plan();
@@ -214,9 +215,10 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
     std::printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",",
                 r.messages, r.messages_on_node, r.messages_delayed, r.packets, r.credit_packets,
                 r.credits_explicit, r.credits_piggybacked);
-    std::printf("%" PRIu64 ",%" PRIu64 ",%u,%" PRIu64 ",0,%u,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n",
-                r.control_packets, r.backpressure, plan.mailbox_slots, r.mailbox_fill_max, r.peers_max, per_peer,
-                per_process, r.trace_hash);
+    std::printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",", r.control_packets, r.opens, r.closes,
+                r.pairs);
+    std::printf("%" PRIu64 ",%u,%" PRIu64 ",0,%u,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n", r.backpressure,
+                plan.mailbox_slots, r.mailbox_fill_max, r.peers_max, per_peer, per_process, r.trace_hash);
 }
 
 int run(Arguments& a) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "sim/at_rest.h"
 #include "sim/process.h"
 
 namespace velo::sim {
@@ -283,6 +284,70 @@ TEST(Simulation, a_small_mailbox_without_credits_is_guarded_by_back_pressure) {
     EXPECT_GT(result.backpressure, 0u);
     EXPECT_LE(result.mailbox_fill_max, 40u);
     EXPECT_EQ(result.messages, 32u * 28);
+}
+
+/// Rank 0 sends to rank 1, which sends nothing, and has slots for a part of a message only.
+SimulationConfig one_way(uint32_t messages) {
+    SimulationConfig config = alltoall(2, Mode::kDynamic);
+    config.workload = {.name = "scatterv", .processes = 2, .iterations = messages, .repetitions = messages};
+    config.processes_per_node = 1;
+    config.flow.mailbox_slots = 24;
+    config.contact_slots_max = 1;
+    return config;
+}
+
+/// The simulator hands out its flow control for reading. A test may act for the owner.
+flowctl::FlowControl& flow_of(Simulation& simulation, uint32_t rank) {
+    return const_cast<flowctl::FlowControl&>(simulation.process(rank).path()->flow());
+}
+
+// The sender waits for credits when its link closes, and nothing else arrives: the rest goes by contact
+// slots.
+TEST(Simulation, a_link_that_closes_wakes_a_sender_that_waits_for_its_credits) {
+    Simulation simulation(one_way(12));
+    uint32_t closes = 0;
+    simulation.on_phase_end([&](Process& process, uint32_t) {
+        if (process.rank() != 1 || flow_of(simulation, 1).link(0) != flowctl::LinkState::kOpen) return;
+        flow_of(simulation, 1).close(0);
+        ++closes;
+    });
+    Result result;
+    ASSERT_NO_THROW(result = simulation.run());
+    EXPECT_GT(closes, 0u);
+    EXPECT_EQ(result.closes, closes);
+    EXPECT_EQ(result.messages, 12u);
+}
+
+TEST(AtRest, a_job_that_has_ended_is_at_rest_in_every_mode) {
+    for (const Mode mode : modes()) {
+        Simulation simulation(soak(mode, 3));
+        ASSERT_NO_THROW(simulation.run()) << to_string(mode);
+        EXPECT_EQ(first_unrest(simulation), "") << to_string(mode);
+    }
+}
+
+TEST(AtRest, a_pair_that_is_left_half_closed_is_found) {
+    Simulation simulation(one_way(2));
+    simulation.run();
+    flowctl::FlowControl& flow = flow_of(simulation, 1);
+    flow.close(0);
+    EXPECT_NE(first_unrest(simulation).find("process 1 has a control packet that has not left, to process 0"),
+              std::string::npos)
+        << first_unrest(simulation);
+    flowctl::FlowControl::Control control;
+    ASSERT_TRUE(flow.next_control(0, control));
+    flow.control_left(0, control);
+    EXPECT_NE(first_unrest(simulation).find("half closed: open at the first, closing at the second"),
+              std::string::npos)
+        << first_unrest(simulation);
+}
+
+TEST(AtRest, credits_that_one_side_has_lost_are_found) {
+    Simulation simulation(one_way(2));
+    simulation.run();
+    flow_of(simulation, 0).packets_sent(0, 1);
+    EXPECT_NE(first_unrest(simulation).find("process 0 holds"), std::string::npos)
+        << first_unrest(simulation);
 }
 
 double alltoall_us(Mode mode, uint32_t active, uint32_t slots) {
