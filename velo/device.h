@@ -1,8 +1,8 @@
 /// The contract between the engine and whatever moves its packets and its RMA operations.
 ///
-/// A device is a class that models `Device`: the software EXTOLL device (sim_device/shim). The engine is a template
-/// over it, so nothing here is virtual. The simulated cluster (sim_device/cluster) models the part that `VeloPath`
-/// uses. tests/conformance holds both to this page.
+/// A device is a class that models `Device`. There are two: the software EXTOLL device (sim_device/shim) and the
+/// simulated cluster (sim_device/cluster). The engine is a template over it, so nothing here is virtual.
+/// tests/conformance holds every device to this page.
 ///
 /// Thread: one at a time; the engine serialises. No call blocks, and none calls back into the engine except
 /// `fill` of send().
