@@ -132,6 +132,56 @@ TEST(ContactTrioFull, all_three_share_two_contact_slots) {
     expect_holds(explore(TrioWorld(options)), 5'000);
 }
 
+// Every control packet is refused at first, body packets are taken in runs, and links close: in any order.
+TEST(ContactRefusalsFull, runs_and_refused_packets_keep_every_bound) {
+    for (const uint32_t shared_slots : {4u, 6u}) {
+        for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
+            auto options = pair_options(contact_plan(1, 1, shared_slots, 1, true, stealing), 2, 1, 3);
+            options.closings = 1;
+            options.runs = true;
+            options.refusals = true;
+            options.direct = true;
+            expect_holds(explore(PairWorld(options)), 1'000);
+        }
+    }
+}
+
+TEST(ContactRefusals, runs_in_a_mailbox_keep_every_bound) {
+    auto options = pair_options(contact_plan(1, 1, 6, 1, true, flowctl::Stealing::kTurns), 2, 0, 4);
+    options.closings = 1;
+    options.runs = true;
+    expect_holds(explore(PairWorld(options)), 500);
+}
+
+TEST(ContactRefusals, of_three_processes_that_close_keep_every_bound) {
+    auto options = crowded_options(1, 4);
+    options.messages[0][2] = options.messages[1][2] = 1;
+    options.messages[2][0] = 1;
+    options.closings = 1;
+    options.refusals = true;
+    expect_holds(explore(TrioWorld(options)), 5'000);
+}
+
+TEST(ContactStraysFull, come_to_rest) {
+    for (const bool refusals : {false, true}) {
+        auto options = pair_options(contact_plan(1, 2, 4, 1, true, flowctl::Stealing::kTurns), 2, 1);
+        options.closings = 1;
+        options.strays = 1;
+        options.refusals = refusals;
+        options.direct = true;
+        options.check_invariants = false;
+        expect_holds(explore(PairWorld(options)), 500);
+    }
+}
+
+TEST(ContactMistake, a_run_that_is_booked_late_is_found_out) {
+    auto options = pair_options(contact_plan(1, 1, 6, 1, true, flowctl::Stealing::kTurns), 2, 0, 4);
+    options.closings = 1;
+    options.direct = true;
+    options.bug = Bug::kRunLate;
+    EXPECT_FALSE(explore(PairWorld(options)).holds());
+}
+
 TEST(ContactMistake, slots_taken_back_before_the_answer_are_found_out) {
     auto options = pair_options(contact_plan(1, 1, 4, 1, true, flowctl::Stealing::kPaper), 4, 0);
     options.closings = 1;

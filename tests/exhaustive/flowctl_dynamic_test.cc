@@ -71,6 +71,26 @@ TEST(DynamicTrio, finite_work_ends_with_every_floor_restored) {
     }
 }
 
+// A process may owe a response to a peer that it has a request for, and the device refuses both.
+TEST(DynamicTrioFull, requests_and_responses_that_are_refused_keep_every_bound) {
+    const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
+    expect_holds(explore_trio({shares, Stealing::kPaper, true}, kThrough2, 4), 5'000);
+}
+
+// Body packets are taken ahead of their end, and refused control packets leave at any time.
+TEST(RunsFull, taken_ahead_keep_every_bound_under_all_modes) {
+    for (const uint32_t quota : {2u, 3u}) {
+        const Shares shares{.quota = quota, .credit_slots = 1, .piggyback = true};
+        for (const Plan& plan : {static_plan(shares), dynamic_plan(shares),
+                                 growing_plan(shares, flowctl::Growth::kLinear)}) {
+            auto options = pair_options(plan, 2, 2, 3);
+            options.runs = true;
+            options.refusals = true;
+            expect_holds(explore(PairWorld(options)), 100);
+        }
+    }
+}
+
 TEST(DynamicTrioFull, process_between_two_keeps_both_pairs_going) {
     const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = true};
     expect_holds(explore_trio({shares}, kThrough2, 5), 5'000);

@@ -25,7 +25,8 @@ class ScriptedDevice {
     };
 
     template <class Fill>
-    Status send(DeviceAddr, uint32_t packets, Admission, Fill&& fill) {
+    Status send(DeviceAddr, uint32_t packets, Admission admission, Fill&& fill) {
+        if (refuses_contact && admission == Admission::kContact) return Status::kAgain;
         AlikePackets alike;
         if constexpr (requires { fill.alike(); }) alike = fill.alike();
         for (uint32_t i = 0; i < packets; ++i) {
@@ -60,6 +61,7 @@ class ScriptedDevice {
 
     PeerView view;
     bool refuses_control = false;
+    bool refuses_contact = false;
     std::vector<Sent> sent;
     std::deque<Packet> shown;
 };
@@ -134,6 +136,30 @@ TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
     EXPECT_EQ(credits, owed);
     EXPECT_EQ(send(), Status::kOk);
     EXPECT_TRUE(device.sent[2].status.piggyback) << "what was retrieved beyond it";
+}
+
+// The host tries a message at once, and queues it where that fails: it waits once.
+TEST(VeloPathStalls, a_message_that_finds_no_contact_slot_at_once_is_counted_when_it_is_queued) {
+    ScriptedDevice device;
+    VeloPath<ScriptedDevice> path(device,
+                                  std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kDynamic,
+                                                                         .peers = 1,
+                                                                         .mailbox_slots = 41,
+                                                                         .contact_slots = 1})),
+                                  4096);
+    device.refuses_contact = true;
+    std::array<std::byte, 40> data{};
+    velo_send_t send = {};
+    send.data[0] = data.data();
+    send.bytes[0] = send.total = static_cast<uint32_t>(data.size());
+    EXPECT_EQ(path.send_whole(0, send), Status::kAgain);
+    EXPECT_EQ(path.stalls().count(), 0u);
+    EXPECT_EQ(path.send(0, send), Status::kAgain);
+    EXPECT_EQ(path.send(0, send), Status::kAgain);
+    EXPECT_EQ(path.stalls().count(), 1u);
+    device.refuses_contact = false;
+    EXPECT_EQ(path.send(0, send), Status::kOk);
+    EXPECT_FALSE(path.stalls().any_waits());
 }
 
 /// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of three
