@@ -54,10 +54,9 @@ class DynamicCredits : public Policy {
             // Void with our kClose.
             return at(from).link == LinkState::kClosing ? Status::kOk : Status::kProtocol;
         }
-        if (const Status status = ledger_.receive(from, credits); status != Status::kOk) [[unlikely]]
-            return status;
-        outbox.credits_came(from);
-        return Status::kOk;
+        const Status status = ledger_.receive(from, credits);
+        if (status == Status::kOk) outbox.credits_came(from);
+        return status;
     }
 
     /// The peer wants what we hold beyond our minimum quota (FC 6.5.4).

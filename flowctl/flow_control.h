@@ -102,6 +102,15 @@ class FlowControl {
         return on(packets, [&](const auto& credits) { return credits.sendable(to, packets); });
     }
 
+    /// A message to the peer cannot go on for want of credits. take_ready() says when it can.
+    void wait_to_send(PeerIndex to) {
+        VELO_DCHECK(sendable(to, 1) == 0, "a message to peer %u waits for credits that are there", to);
+        outbox_.wait_to_send(to);
+    }
+    [[nodiscard]] bool waits_to_send(PeerIndex to) const noexcept { return outbox_.waits_to_send(to); }
+    /// A peer whose message waited, and may go on. False: none.
+    [[nodiscard]] bool take_ready(PeerIndex& to) { return outbox_.take_ready(to); }
+
     /// The packets have been handed to the device. Never more than sendable() said.
     void packets_sent(PeerIndex to, uint32_t packets) {
         on(0, [&](auto& credits) {
@@ -217,6 +226,7 @@ class FlowControl {
         settle_run();
         on(0, [&](auto& credits) {
             outbox_.remove(peer, kAllControl);
+            outbox_.can_send(peer);
             credits.reset_peer(peer);
             return 0;
         });

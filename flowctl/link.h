@@ -89,6 +89,8 @@ inline constexpr uint32_t kLinkEvents = 5;
         case LinkEvent::kOpenArrived:
         case LinkEvent::kClosedArrived: break;
     }
+    // Whether messages use credits or contact slots has changed.
+    outbox.can_send(peer);
     state = *next;
     return true;
 }

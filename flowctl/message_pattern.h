@@ -33,7 +33,7 @@ class MessagePattern {
   public:
     static constexpr PeerIndex kNobody = ~PeerIndex{0};
 
-    void packets_retrieved(Peer& peer, uint32_t packets, bool ended) {
+    [[gnu::always_inline]] void packets_retrieved(Peer& peer, uint32_t packets, bool ended) {
         MessageTimes& times = peer.times;
         const uint16_t so_far = at_most_16_bits(times.message_packets + packets);
         times.message_packets = ended ? 0 : so_far;

@@ -1,4 +1,5 @@
-/// Control packets that are due to each peer, and which of them leaves next.
+/// What the machine asks of its driver: the control packets that are due to each peer, which of them leaves
+/// next, and which peers' messages may go on.
 ///
 /// Owner: FlowControl, whose modes and links add to it. Thread: the engine's. O(1) an operation; only know()
 /// allocates.
@@ -85,15 +86,16 @@ class Outbox {
   public:
     /// Bytes of state a peer.
     [[nodiscard]] static constexpr uint32_t bytes_per_peer() noexcept {
-        return sizeof(Entry) + 2 * sizeof(PeerIndex);
+        return sizeof(Entry) + 3 * sizeof(PeerIndex);
     }
 
     void know(PeerIndex peer) {
         if (peer < entries_.size()) return;
         entries_.resize(size_t{peer} + 1);
-        // Each peer is in one line at most, so that neither line allocates from here on.
+        // Each peer is in a line once at most, so that no line allocates from here on.
         fresh_.reserve(entries_.size());
         refused_.reserve(entries_.size());
+        ready_.reserve(entries_.size());
     }
 
     void add_credits(PeerIndex to, uint32_t credits) {
@@ -126,6 +128,31 @@ class Outbox {
     void credits_came(PeerIndex peer) {
         if (!entries_[peer].due.without(kWithoutCredits).empty()) [[unlikely]]
             line_up(peer);
+        can_send(peer);
+    }
+
+    // Messages that wait.
+
+    /// A message to the peer has no credits. The driver asks again when take_ready() names the peer.
+    void wait_to_send(PeerIndex to) { at(to).waits = true; }
+    [[nodiscard]] bool waits_to_send(PeerIndex to) const noexcept {
+        return to < entries_.size() && entries_[to].waits;
+    }
+    /// Credits have come, or the peer's messages go by contact slots from here on.
+    void can_send(PeerIndex peer) {
+        Entry& entry = at(peer);
+        if (!entry.waits) [[likely]]
+            return;
+        entry.waits = false;
+        ready_.push_back(peer);
+    }
+    /// A peer whose message may go on, each once. False: none.
+    [[nodiscard]] bool take_ready(PeerIndex& peer) {
+        if (ready_.empty()) [[likely]]
+            return false;
+        peer = ready_.back();
+        ready_.pop_back();
+        return true;
     }
 
     [[nodiscard]] bool has(PeerIndex peer, ControlKind kind) const noexcept {
@@ -200,7 +227,7 @@ class Outbox {
     template <typename Visit>
     void visit_state(Visit&& visit) const {
         for (const Entry& entry : entries_) {
-            visit(entry.due.bits() * 2u + entry.lined);
+            visit(entry.due.bits() * 4u + entry.lined * 2u + entry.waits);
             visit(entry.credits);
             visit(entry.first_credits);
         }
@@ -211,7 +238,9 @@ class Outbox {
         uint32_t credits = 0;
         uint16_t first_credits = 0;
         ControlSet due;
-        bool lined = false;
+        bool lined : 1 = false;
+        /// A message waits for credits.
+        bool waits : 1 = false;
     };
     static_assert(sizeof(Entry) == 8);
     static constexpr ControlSet kWithoutCredits{ControlKind::kClosed, ControlKind::kOpen,
@@ -231,6 +260,7 @@ class Outbox {
     std::vector<Entry> entries_;
     std::vector<PeerIndex> fresh_;
     std::vector<PeerIndex> refused_;
+    std::vector<PeerIndex> ready_;
     uint32_t added_ = 0;
 };
 

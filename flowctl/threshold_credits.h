@@ -33,8 +33,10 @@ class ThresholdCredits {
         return ledger_.sendable(to, packets);
     }
     void packets_sent(PeerIndex to, uint32_t packets) { ledger_.spend(to, packets); }
-    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Outbox&) noexcept {
-        return ledger_.receive(from, credits);
+    [[nodiscard]] Status credits_arrived(PeerIndex from, uint32_t credits, Outbox& outbox) {
+        const Status status = ledger_.receive(from, credits);
+        if (status == Status::kOk) outbox.credits_came(from);
+        return status;
     }
 
     /// The test is >=: after a run the counter may be past the threshold. At most one return an event: what

@@ -269,6 +269,7 @@ class Engine {
                                           const void* payload, uint32_t payload_bytes, uint8_t tag);
     void enqueue(velo_peer& peer, velo_send_t& send);
     uint32_t drive_pending();
+    void unpark(velo_peer& peer);
     [[nodiscard]] bool source_gone(const velo_send_t& send);
     void completed(velo_send_t& send, Status status);
     void do_what_is_due(uint64_t now);
@@ -389,6 +390,7 @@ class Engine {
     std::vector<velo_peer*> spare_peers_;  ///< for another process
 
     std::vector<velo_peer*> pending_peers_;
+    size_t parked_peers_ = 0;  ///< of these
     uint64_t pending_ = 0;
     base::ChunkedMemory memory_;
 

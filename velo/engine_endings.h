@@ -61,6 +61,7 @@ void Engine<D>::look_around(uint64_t now) {
 template <class D>
 void Engine<D>::peer_died(velo_peer& peer) {
     peer.dead = true;
+    unpark(peer);
     tell_of_end(peer);
     if (peer.path == VELO_PATH_ON_NODE) ended_.push_back(&peer);
     std::vector<uint32_t> cookies;

@@ -150,15 +150,34 @@ bool Engine<D>::source_gone(const velo_send_t& send) {
     return push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key);
 }
 
+/// A message of this peer's is tried again.
+template <class D>
+void Engine<D>::unpark(velo_peer& peer) {
+    parked_peers_ -= peer.parked;
+    peer.parked = false;
+}
+
+/// Peers whose messages wait for credits are left alone until flow control says that they can send.
 template <class D>
 uint32_t Engine<D>::drive_pending() {
     uint32_t sent = 0;
+    if (parked_peers_ != 0) {
+        for (DeviceAddr ready = kNoAddr; velo_->take_ready(ready);) {
+            if (ready < by_device_.size() && by_device_[ready] != nullptr) unpark(*by_device_[ready]);
+        }
+        if (parked_peers_ == pending_peers_.size()) return 0;
+    }
     // An upcall may change the list and every queue, so nothing of them is held across one.
     for (size_t i = 0; i < pending_peers_.size(); ++i) {
         velo_peer& peer = *pending_peers_[i];
+        if (peer.parked) continue;
         while (velo_send_t* send = peer.pending.front()) {
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
-            if (status == Status::kAgain) break;
+            if (status == Status::kAgain) {
+                peer.parked = peer.path == VELO_PATH_DEVICE && velo_->waits_for_credits(peer.index);
+                parked_peers_ += peer.parked;
+                break;
+            }
             if (status == Status::kPeerDead) [[unlikely]]
                 tell_of_end(peer);
             if (status != Status::kOk && send->stalled) [[unlikely]]

@@ -24,6 +24,7 @@ struct velo_peer {
     bool connected = false;   ///< by us; a peer that only wrote to us is not yet
     bool direct = false;      ///< CMA or the device's RMA works with it, as far as is known
     bool in_pending = false;  ///< in the engine's list of peers with waiting messages
+    bool parked = false;      ///< of those, one whose first message waits for credits
     bool in_copying = false;  ///< in the engine's list of peers with copied transfers
     bool dead = false;        ///< its process has ended
     bool gone = false;        ///< and what it held here has been given back; `index` is another's

@@ -94,6 +94,10 @@ class VeloPath {
     /// The same for a message of which sendable() holds, whole or not at all.
     Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
 
+    /// Whether the message to this peer waits for credits. It need not be tried before take_ready() names the peer.
+    [[nodiscard]] bool waits_for_credits(DeviceAddr to) const { return flow_.waits_to_send(to); }
+    [[nodiscard]] bool take_ready(DeviceAddr& to) { return flow_.take_ready(to); }
+
     /// Whether a message of `bytes` could go at once as far as credits are concerned.
     [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
@@ -235,8 +239,12 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
         const uint32_t before = send.done;
         const Status status = send_part(to, send);
         // Credits have let go all that may. A message without them goes on while there is room.
-        if (status != Status::kAgain || send.done == before) return status;
-        if (credited() && !flow_.by_contact(to)) return status;
+        if (status != Status::kAgain) return status;
+        if (credited() && !flow_.by_contact(to)) {
+            if (flow_.sendable(to, 1) == 0 && device_.alive(to)) flow_.wait_to_send(to);
+            return status;
+        }
+        if (send.done == before) return status;
     }
 }
 

@@ -81,8 +81,8 @@ TEST(DynamicTrioFull, requests_and_responses_that_are_refused_keep_every_bound) 
 TEST(RunsFull, taken_ahead_keep_every_bound_under_all_modes) {
     for (const uint32_t quota : {2u, 3u}) {
         const Shares shares{.quota = quota, .credit_slots = 1, .piggyback = true};
-        for (const Plan& plan : {static_plan(shares), dynamic_plan(shares),
-                                 growing_plan(shares, flowctl::Growth::kLinear)}) {
+        for (const Plan& plan :
+             {static_plan(shares), dynamic_plan(shares), growing_plan(shares, flowctl::Growth::kLinear)}) {
             auto options = pair_options(plan, 2, 2, 3);
             options.runs = true;
             options.refusals = true;
