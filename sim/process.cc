@@ -109,6 +109,7 @@ void Process::step() {
 
 void Process::sleep() {
     device_->sleep();
+    if (idle_until_ns_ > device_->clock_ns()) simulation_->cluster().schedule(*device_, idle_until_ns_);
     if (used_ && !used_->timed.empty()) {
         simulation_->cluster().schedule(*device_, std::max(used_->timed.front().at_ns, device_->clock_ns()));
     }
@@ -201,6 +202,7 @@ void Process::enter_phase() {
     barrier_after_ = false;
     if (phase_ == simulation_->workload().phases()) return;
     const Part part = simulation_->workload().part(rank(), phase_);
+    idle_until_ns_ = device_->clock_ns() + simulation_->workload().idle_ns(rank(), phase_);
     sends_ = part.sends;
     expected_ += part.receives;
     // As before IMB's timed loop: what is timed does not begin while others are still behind.
@@ -208,6 +210,9 @@ void Process::enter_phase() {
 }
 
 void Process::end_phase() {
+    if (sends_ != 0 && phase_ >= simulation_->workload().warmup_phases()) {
+        bursts_ns_ += device_->clock_ns() - idle_until_ns_;
+    }
     simulation_->phase_ended(*this, phase_);
     ++phase_;
     enter_phase();
@@ -216,6 +221,7 @@ void Process::end_phase() {
 /// Goes on with the program: true when that took time.
 bool Process::run_program() {
     while (phase_ != simulation_->workload().phases()) {
+        if (idle_until_ns_ > device_->clock_ns()) return false;
         if (in_barrier_) {
             if (run_barrier()) return true;
             if (in_barrier_) return false;

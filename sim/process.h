@@ -44,6 +44,7 @@ class Process {
     [[nodiscard]] bool finished() const;
     /// nullptr before the first message through the device.
     [[nodiscard]] const VeloPath<cluster::ClusterDevice>* path() const;
+    [[nodiscard]] uint64_t bursts_ns() const { return bursts_ns_; }
     [[nodiscard]] uint64_t messages_on_node() const { return used_ ? used_->messages_on_node : 0; }
     /// What it waits for, for a report of a run that stands still.
     [[nodiscard]] std::string text() const;
@@ -72,8 +73,7 @@ class Process {
         std::vector<Peer> peers;
         std::vector<DeviceAddr> waiting;  ///< peers whose queue is not empty
         size_t turn = 0;
-        uint64_t swept_news =
-            UINT64_MAX;  ///< credits received when all of `waiting` was last tried in vain
+        uint64_t swept_news = UINT64_MAX;  ///< credits received when all of `waiting` was last tried in vain
         std::vector<std::unique_ptr<Message>> messages;
         std::vector<Message*> free;
         std::deque<Timed> timed;  ///< the earliest first
@@ -109,6 +109,8 @@ class Process {
     uint64_t owed_ns_ = 0;   ///< of messages received in this poll
     uint64_t expected_ = 0;  ///< messages of all phases up to this one
     uint64_t received_ = 0;
+    uint64_t idle_until_ns_ = 0;  ///< its phase begins
+    uint64_t bursts_ns_ = 0;      ///< timed phases with messages, from their beginnings until they had left
     uint32_t phase_ = 0;
     uint32_t posted_ = 0;       ///< of this phase's
     uint32_t outstanding_ = 0;  ///< begun and not sent

@@ -45,6 +45,7 @@ Simulation::Simulation(const SimulationConfig& config)
     }
     body_.resize(config_.workload.bytes + 1);
     for (size_t i = 0; i < body_.size(); ++i) body_[i] = static_cast<std::byte>(i * 31 + 7);
+    phase_ends_ns_.resize(workload_->phases());
     cluster_ = std::make_unique<cluster::Cluster>(config_.cluster);
     processes_.reserve(processes);
     const bool unbounded = plan_.mode == flowctl::Mode::kNone && !config_.bounded_without_credits;
@@ -106,7 +107,7 @@ Result Simulation::run() {
 }
 
 void Simulation::phase_ended(Process& process, uint32_t phase) {
-    if (phase + 1 == workload_->warmup_phases()) warm_ns_ = std::max(warm_ns_, process.device().clock_ns());
+    phase_ends_ns_[phase] = std::max(phase_ends_ns_[phase], process.device().clock_ns());
     if (phase_end_) phase_end_(process, phase);
 }
 
@@ -128,8 +129,26 @@ void Simulation::check_finished() {
     }
 }
 
+/// A phase is as fast as those that follow if it takes at most a twentieth more than the median of the last
+/// half.
+uint32_t Simulation::adapted_after() const {
+    std::vector<uint64_t> times_ns;
+    for (uint32_t phase = workload_->warmup_phases(); phase < workload_->phases(); ++phase) {
+        times_ns.push_back(phase_ends_ns_[phase] - (phase == 0 ? 0 : phase_ends_ns_[phase - 1]));
+    }
+    std::vector<uint64_t> last(times_ns.begin() + static_cast<ptrdiff_t>(times_ns.size() / 2),
+                               times_ns.end());
+    std::nth_element(last.begin(), last.begin() + static_cast<ptrdiff_t>(last.size() / 2), last.end());
+    const uint64_t settled_ns = last[last.size() / 2];
+    const auto fast = [&](size_t i) { return times_ns[i] <= settled_ns + settled_ns / 20; };
+    uint32_t phases = 0;
+    while (phases + 1 < times_ns.size() && !(fast(phases) && fast(phases + 1))) ++phases;
+    return phases;
+}
+
 Result Simulation::result() {
     Result sum;
+    uint64_t bursts_ns = 0;
     for (const Process& process : processes_) {
         const cluster::ClusterDevice& device = process.device();
         const DeviceCounters counters = device.counters();
@@ -141,6 +160,7 @@ Result Simulation::result() {
         sum.peers_max = std::max(sum.peers_max, device.peers());
         sum.pairs += device.peers();
         sum.messages_on_node += process.messages_on_node();
+        bursts_ns += process.bursts_ns();
         if (process.path() == nullptr) continue;
         const VeloPathCounters& path = process.path()->counters();
         sum.messages += path.messages_sent;
@@ -154,7 +174,12 @@ Result Simulation::result() {
     }
     sum.pairs /= 2;
     sum.control_packets -= sum.credit_packets;
-    sum.time_us = static_cast<double>(sum.time_ns - warm_ns_) / 1000 / workload_->time_divisor();
+    const uint32_t warmup = workload_->warmup_phases();
+    const uint64_t warm_ns = warmup == 0 ? 0 : phase_ends_ns_[warmup - 1];
+    const uint64_t timed_ns =
+        workload_->times_bursts() ? bursts_ns / processes_.size() : sum.time_ns - warm_ns;
+    sum.time_us = static_cast<double>(timed_ns) / 1000 / workload_->time_divisor();
+    if (workload_->adapts()) sum.adapted_after = adapted_after();
     sum.trace_hash = cluster_->trace().value();
     return sum;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ struct Result {
     uint64_t malformed = 0;
     uint64_t mailbox_fill_max = 0;
     uint32_t peers_max = 0;  ///< that any process met
+    /// Workloads that adapt: phases after the warm-up before the first of two in a row that are as fast as
+    /// those that follow.
+    std::optional<uint32_t> adapted_after;
     uint64_t trace_hash = 0;
 };
 
@@ -104,6 +108,7 @@ class Simulation {
     void make_plan();
     void check_finished();
     [[nodiscard]] Result result();
+    [[nodiscard]] uint32_t adapted_after() const;
 
     SimulationConfig config_;
     std::unique_ptr<Workload> workload_;
@@ -114,7 +119,7 @@ class Simulation {
     std::unique_ptr<cluster::Cluster> cluster_;
     std::vector<Process> processes_;
     PhaseEnd phase_end_;
-    uint64_t warm_ns_ = 0;  ///< when the last process ended its warm-up
+    std::vector<uint64_t> phase_ends_ns_;  ///< when the last process ended each
 };
 
 }  // namespace velo::sim

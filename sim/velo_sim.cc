@@ -38,12 +38,18 @@ void add_workload(CLI::App& app, Arguments& a) {
                    "Bytes of a message, without its header of 16; random: at most. Longer ones of a workload "
                    "go by RMA")
         ->group(group);
-    app.add_option("--iterations", w.iterations, "Repetitions; phases: of each step")->group(group);
+    app.add_option("--iterations", w.iterations,
+                   "Repetitions; phases: of each step; new_partner, bursts: partners of each process")
+        ->group(group);
     app.add_option("--warmup", w.warmup,
-                   "Iterations before those, which time_us leaves out, and a barrier after them")
+                   "Iterations before those, which time_us leaves out, and a barrier after them. "
+                   "hot_then_all: those of the "
+                   "ranks that begin; 0: as many as --iterations")
         ->group(group);
     app.add_option("--active", w.active,
-                   "alltoall: ranks that take part, the others wait in the barrier; 0: all")
+                   "alltoall: ranks that take part, the others wait in the barrier; 0: all. hot_then_all: "
+                   "those that begin; "
+                   "0: an eighth")
         ->group(group);
     app.add_flag("--barrier", w.barrier,
                  "A barrier of all processes after each iteration; phases: always after a step")
@@ -53,7 +59,11 @@ void add_workload(CLI::App& app, Arguments& a) {
         ->group(group);
     app.add_option("--repetitions", w.repetitions, "scatterv: iterations with one root")->group(group);
     app.add_option("--neighbours", w.neighbours, "neighbours: partners on either side")->group(group);
-    app.add_option("--messages", w.messages, "random: messages that each process sends")->group(group);
+    app.add_option("--messages", w.messages,
+                   "random: that each process sends (0: 100); new_partner, bursts: to one partner (0: 10)")
+        ->group(group);
+    app.add_option("--idle-ns", w.idle_ns, "bursts: mean pause of a process before each, in ns")
+        ->group(group);
     app.add_option("--hops", a.config.hops, "multi_pingpong, pingping: hops between their two nodes")
         ->group(group);
     app.add_flag("--no-shared-memory", a.no_shared_memory, "Processes of one node use the device, too")
@@ -199,7 +209,8 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
             "mode,workload,topology,processes,active,bytes,slots,credit_slots,piggyback,seed,time_us,"
             "messages,"
             "messages_on_node,delayed_messages,packets,credit_packets,credits_explicit,credits_piggybacked,"
-            "control_packets,opens,closes,pairs,backpressure,mailbox_slots,mailbox_fill_max,overflow,peers_"
+            "control_packets,opens,closes,pairs,adapted_after,backpressure,mailbox_slots,mailbox_fill_max,"
+            "overflow,peers_"
             "max,"
             "state_bytes_per_peer,state_bytes_per_process,trace_hash");
     }
@@ -217,7 +228,8 @@ void print(const Arguments& a, const Simulation& simulation, const Result& r) {
                 r.credits_explicit, r.credits_piggybacked);
     std::printf("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",", r.control_packets, r.opens, r.closes,
                 r.pairs);
-    std::printf("%" PRIu64 ",%u,%" PRIu64 ",0,%u,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n", r.backpressure,
+    if (r.adapted_after) std::printf("%u", *r.adapted_after);
+    std::printf(",%" PRIu64 ",%u,%" PRIu64 ",0,%u,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n", r.backpressure,
                 plan.mailbox_slots, r.mailbox_fill_max, r.peers_max, per_peer, per_process, r.trace_hash);
 }
 

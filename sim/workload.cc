@@ -5,6 +5,8 @@
 #include <random>
 #include <span>
 
+#include "sim/changing_workloads.h"
+#include "sim/draw.h"
 #include "sim/imb_workloads.h"
 #include "velo/base/shared_segment.h"
 
@@ -157,8 +159,9 @@ class Random final : public Workload {
         if (config.processes < 2) throw SetupError("random with 1 process; give at least 2");
         if (config.warmup != 0) refuse_warmup(config);
         config_.iterations = 1;
+        if (config_.messages == 0) config_.messages = kMessages;
         for (uint32_t rank = 0; rank < config.processes; ++rank) {
-            for (uint32_t i = 0; i < config.messages; ++i) ++receives_[destination(rank, 0, i)];
+            for (uint32_t i = 0; i < config_.messages; ++i) ++receives_[destination(rank, 0, i)];
         }
     }
     [[nodiscard]] Part part(uint32_t rank, uint32_t) const override {
@@ -166,19 +169,14 @@ class Random final : public Workload {
     }
     [[nodiscard]] uint32_t destination(uint32_t rank, uint32_t, uint32_t i) const override {
         const uint32_t others = config_.processes - 1;
-        return (rank + 1 + static_cast<uint32_t>(draw(rank, i) % others)) % config_.processes;
+        return (rank + 1 + static_cast<uint32_t>(draw(config_.seed, rank, i) % others)) % config_.processes;
     }
     [[nodiscard]] uint32_t bytes(uint32_t rank, uint32_t, uint32_t i) const override {
-        return static_cast<uint32_t>((draw(rank, i) >> 32) % (uint64_t{config_.bytes} + 1));
+        return static_cast<uint32_t>((draw(config_.seed, rank, i) >> 32) % (uint64_t{config_.bytes} + 1));
     }
 
   private:
-    [[nodiscard]] uint64_t draw(uint32_t rank, uint32_t i) const {
-        uint64_t x = (uint64_t{rank} << 32 | i) * 0x9e3779b97f4a7c15 + config_.seed;
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-        x = (x ^ x >> 27) * 0x94d049bb133111eb;
-        return x ^ x >> 31;
-    }
+    static constexpr uint32_t kMessages = 100;
 
     std::vector<uint32_t> receives_;
 };
@@ -195,6 +193,10 @@ constexpr std::array<NamedWorkload, 6> kOwn{{{"multi_pingpong", make<MultiPingpo
                                              {"neighbours", make<Neighbours>},
                                              {"random", make<Random>}}};
 
+std::array<std::span<const NamedWorkload>, 3> tables() {
+    return {std::span<const NamedWorkload>(kOwn), changing_workloads(), imb_workloads()};
+}
+
 }  // namespace
 
 std::unique_ptr<Workload> make_workload(const WorkloadConfig& config) {
@@ -202,14 +204,14 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config) {
         throw SetupError(std::to_string(config.processes) + " processes and " +
                          std::to_string(config.iterations) + " iterations; give at least 1 of each");
     }
-    for (const std::span<const NamedWorkload> table :
-         {std::span<const NamedWorkload>(kOwn), imb_workloads()}) {
+    for (const auto& [name, maker] : imb_workloads()) {
+        if (name == config.name && config.processes < 2) {
+            throw SetupError(config.name + " with 1 process; give at least 2");
+        }
+    }
+    for (const auto table : tables()) {
         for (const auto& [name, maker] : table) {
-            if (name != config.name) continue;
-            if (table.data() != kOwn.data() && config.processes < 2) {
-                throw SetupError(config.name + " with 1 process; give at least 2");
-            }
-            return maker(config);
+            if (name == config.name) return maker(config);
         }
     }
     throw SetupError("workload '" + config.name + "' is not known; give one of " + workload_names());
@@ -217,8 +219,7 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config) {
 
 std::string workload_names() {
     std::string names;
-    for (const std::span<const NamedWorkload> table :
-         {std::span<const NamedWorkload>(kOwn), imb_workloads()}) {
+    for (const auto table : tables()) {
         for (const auto& [name, maker] : table) names += (names.empty() ? "" : ", ") + std::string(name);
     }
     return names;

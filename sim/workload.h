@@ -11,15 +11,16 @@ namespace velo::sim {
 struct WorkloadConfig {
     std::string name = "alltoall";
     uint32_t processes = 256;
-    uint32_t bytes = 2048;          ///< of a message, without its 16 bytes of header
-    uint32_t iterations = 1;        ///< phases: of each step
-    uint32_t warmup = 0;            ///< iterations before those, not timed; then a barrier
-    uint32_t active = 0;            ///< alltoall: only the first so many ranks; 0: all
-    bool barrier = false;           ///< after each iteration; phases: always after the last one of a step
+    uint32_t bytes = 2048;    ///< of a message, without its 16 bytes of header
+    uint32_t iterations = 1;  ///< phases: of each step
+    uint32_t warmup = 0;      ///< iterations before those, not timed; then a barrier
+    uint32_t active = 0;      ///< alltoall: only the first so many ranks; hot_then_all: at first; 0: all
+    bool barrier = false;     ///< after each iteration; phases: always after the last one of a step
     std::vector<uint32_t> steps{};  ///< phases: active ranks, one number for each step
     uint32_t repetitions = 1;       ///< scatterv: with one root
     uint32_t neighbours = 8;        ///< neighbours: partners on either side
-    uint32_t messages = 100;        ///< random: that each process sends
+    uint32_t messages = 0;          ///< random: that each process sends; new_partner, bursts: to a partner
+    uint32_t idle_ns = 4'000'000;   ///< bursts: mean pause between two of a process
     uint64_t seed = 1;
 };
 
@@ -38,12 +39,19 @@ class Workload {
     virtual ~Workload() = default;
 
     [[nodiscard]] const WorkloadConfig& config() const { return config_; }
-    [[nodiscard]] uint32_t phases() const { return iterations() * phases_of_iteration(); }
+    [[nodiscard]] virtual uint32_t phases() const { return iterations() * phases_of_iteration(); }
     [[nodiscard]] uint32_t warmup_phases() const { return config_.warmup * phases_of_iteration(); }
     [[nodiscard]] virtual Part part(uint32_t rank, uint32_t phase) const = 0;
     /// Whom the i-th message of a rank's part goes to.
     [[nodiscard]] virtual uint32_t destination(uint32_t rank, uint32_t phase, uint32_t i) const = 0;
     [[nodiscard]] virtual uint32_t bytes(uint32_t, uint32_t, uint32_t) const { return config_.bytes; }
+    /// How long a process pauses before a phase. It takes what arrives in the meantime.
+    [[nodiscard]] virtual uint64_t idle_ns(uint32_t, uint32_t) const { return 0; }
+    /// Whether the time is the mean time of a phase with messages, from its beginning until they have left.
+    [[nodiscard]] virtual bool times_bursts() const { return false; }
+    /// Whether the phases after the warm-up are alike, and the first of them show how fast flow control
+    /// adapts.
+    [[nodiscard]] virtual bool adapts() const { return false; }
     /// What the time of all timed iterations is divided by to be the time that the papers give.
     [[nodiscard]] virtual uint32_t time_divisor() const { return config_.iterations; }
     /// Whether the first half of the processes is on one node and the other on another.
