@@ -13,7 +13,7 @@
 namespace velo::base {
 
 /// Copies up to 64 bytes without a call.
-inline void copy_small(void* to, const void* from, size_t bytes) {
+[[gnu::always_inline]] inline void copy_small(void* to, const void* from, size_t bytes) {
     auto* target = static_cast<std::byte*>(to);
     const auto* source = static_cast<const std::byte*>(from);
     // Two moves of the same size that may overlap cover every length between that size and twice it.
@@ -36,7 +36,7 @@ inline void copy_small(void* to, const void* from, size_t bytes) {
 /// that it has to take its bytes from waits until this and all earlier stores have left for the cache, those
 /// to lines that another core holds among them; so no load here is wider than a field at such a place is
 /// stored: bytes 0 to 3 by two, then by four.
-inline void copy_fields(void* to, const void* from, size_t bytes) {
+[[gnu::always_inline]] inline void copy_fields(void* to, const void* from, size_t bytes) {
     auto* target = static_cast<std::byte*>(to);
     const auto* source = static_cast<const std::byte*>(from);
     if (bytes == 14) {  // ob1's header of a message that is to be matched, by far the most frequent one

@@ -222,7 +222,7 @@ class RingProducer {
         publish({.kind = LineHeader::Kind::kSkip}, lines);
         return true;
     }
-    [[nodiscard]] bool has_lines(uint32_t lines) {
+    [[nodiscard, gnu::always_inline]] bool has_lines(uint32_t lines) {
         return position_ + lines - consumed_lines_ <= ring_.geometry.lines || refresh_lines(lines);
     }
 

@@ -64,12 +64,12 @@ struct LineHeader {
     }
     static constexpr uint64_t kHalf = uint64_t{1} << 21;
     /// The header word of a host's message that lies in one line.
-    [[nodiscard]] static constexpr uint64_t of_line(uint8_t tag, uint32_t bytes) {
+    [[nodiscard, gnu::always_inline]] static constexpr uint64_t of_line(uint8_t tag, uint32_t bytes) {
         return LineHeader{.tag = tag, .bytes = bytes}.pack();
     }
     /// Whether a header word is of a host's message that lies in one line, or in a cell. `taken`: bytes of
     /// the line before it, 0 or kCellBytes.
-    [[nodiscard]] static constexpr bool is_of_line(uint64_t word, uint64_t taken = 0) {
+    [[nodiscard, gnu::always_inline]] static constexpr bool is_of_line(uint64_t word, uint64_t taken = 0) {
         constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
         static_assert(kHalf >> 16 == kCellBytes && kInlineBytesMax - kCellBytes == kCellBytesMax);
         // A second cell that says that another one follows has room for less than nothing.
