@@ -17,8 +17,10 @@ class Simulator:
     What a run prints is a function of the program and its arguments, and is kept in `folder` under a hash of both, so
     that what was interrupted goes on where it was."""
 
-    def __init__(self, program, jobs, folder):
+    def __init__(self, program, jobs, folder, **common):
+        """`common`: options of all runs."""
         self._program = program
+        self._common = common
         self._folder = folder
         os.makedirs(folder, exist_ok=True)
         with open(program, "rb") as file:
@@ -31,7 +33,7 @@ class Simulator:
     def run(self, **options):
         """A future of the run's row, a dict by column; the same run once only."""
         arguments = []
-        for name, value in sorted(options.items()):
+        for name, value in sorted({**self._common, **options}.items()):
             if value is None or value is False:
                 continue
             arguments.append("--" + name.replace("_", "-"))

@@ -114,6 +114,8 @@ void add_cluster(CLI::App& app, Arguments& a) {
     ns("--nic-packet-ns", c.network.nic_packet_ns, "Injection, and ejection, of a packet of 64 bytes");
     ns("--link-packet-ns", c.network.link_packet_ns, "A packet of 64 bytes on a link (80 ns: 800 MB/s)");
     ns("--nic-ns", c.network.nic_ns, "Latency of a NIC, on each side");
+    ns("--nic-queue", c.network.nic_queue_packets,
+       "Packets that wait in a NIC for injection (count): a CPU waits while it is full; 0: without end");
     ns("--link-ns", c.network.link_ns, "Latency of a link");
     ns("--hop-ns", c.network.hop_ns, "Latency of a router");
     app.add_flag("--control-no-traffic", c.network.control_free,

@@ -52,22 +52,25 @@ ClusterDevice* Cluster::next() {
     return nullptr;
 }
 
-void Cluster::carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns,
-                    uint64_t not_before_ns, bool weightless) {
+uint64_t Cluster::carry(uint32_t from_node, uint32_t to_node, PacketWriter writer,
+                        std::span<uint64_t> times_ns, uint64_t not_before_ns, bool weightless) {
     const FaultConfig& faults = config_.faults;
     uint64_t late_ns = 0;
-    if (times_ns.front() < faults.until_ns && faults.delay_ns_max != 0 &&
+    if (writer.start_ns + writer.packet_ns < faults.until_ns && faults.delay_ns_max != 0 &&
         random(fault_state_) % 1000 < faults.delay_permille) {
         late_ns = random(fault_state_) % faults.delay_ns_max;
     }
+    uint64_t written_ns = writer.start_ns;
     if (weightless) {
-        for (uint64_t& time_ns : times_ns) time_ns += network_.latency_ns(from_node, to_node);
+        const uint64_t latency_ns = network_.latency_ns(from_node, to_node);
+        for (uint64_t& time_ns : times_ns) time_ns = (written_ns += writer.packet_ns) + latency_ns;
     } else {
-        network_.carry(now_ns_, from_node, to_node, times_ns);
+        written_ns = network_.carry(now_ns_, from_node, to_node, writer, times_ns);
     }
     // What is late holds up what was sent after it.
     if (times_ns.front() + late_ns < not_before_ns) late_ns = not_before_ns - times_ns.front();
     for (uint64_t& time_ns : times_ns) time_ns += late_ns;
+    return written_ns;
 }
 
 void Cluster::hold(uint32_t node, ClusterDevice& full, uint32_t packets) {

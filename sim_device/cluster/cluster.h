@@ -76,12 +76,12 @@ class Cluster {
     /// Takes the process that is due next and sets its clock; nullptr when none is.
     ClusterDevice* next();
 
-    /// Sends packets that are at their node's NIC at `times_ns` on their way; afterwards, when they arrive.
-    /// Not before `not_before_ns`, when the last packet arrives that was sent before them to the same
-    /// process.
-    /// `weightless`: without taking room from others (NetworkConfig::control_free).
-    void carry(uint32_t from_node, uint32_t to_node, std::span<uint64_t> times_ns, uint64_t not_before_ns,
-               bool weightless);
+    /// Sends as many packets as `times_ns` has entries on their way, and sets them to when each arrives: not
+    /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process.
+    /// Returns when the writer has written the last one. `weightless`: without taking room from others
+    /// (NetworkConfig::control_free).
+    uint64_t carry(uint32_t from_node, uint32_t to_node, PacketWriter writer, std::span<uint64_t> times_ns,
+                   uint64_t not_before_ns, bool weightless);
 
     [[nodiscard]] uint64_t latency_ns(uint32_t from_node, uint32_t to_node) const {
         return network_.latency_ns(from_node, to_node);

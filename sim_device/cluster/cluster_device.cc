@@ -133,9 +133,9 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
         control && cpu.control_free ? 0 : cluster_.jittered(cpu.send_ns + (control ? cpu.credit_ns : 0));
     static thread_local std::vector<uint64_t> times_ns;  // one sender is at work at a time
     times_ns.resize(packets);
-    for (uint64_t& time_ns : times_ns) time_ns = clock_ns_ += packet_ns;
-    cluster_.carry(at_node_, receiver.at_node_, times_ns, peer.last_arrival_ns,
-                   control && cluster_.config().network.control_free);
+    clock_ns_ =
+        cluster_.carry(at_node_, receiver.at_node_, {.start_ns = clock_ns_, .packet_ns = packet_ns}, times_ns,
+                       peer.last_arrival_ns, control && cluster_.config().network.control_free);
     const uint64_t first_ns = times_ns.front();
     const uint64_t last_ns = times_ns.back();
     VELO_CHECK(first_ns >= peer.last_arrival_ns && first_ns <= last_ns,

@@ -21,7 +21,17 @@ struct NetworkConfig {
     uint32_t nic_ns = 300;         ///< latency of a NIC, on each side
     uint32_t link_ns = 20;         ///< latency of a link
     uint32_t hop_ns = 67;          ///< latency of the router behind a link
-    bool control_free = false;     ///< packets of flow control keep nobody from using NICs and links (FC 7.1)
+    /// Packets that have been written to a node's NIC and wait for injection, at most; 0: without end. A CPU
+    /// that finds the queue full waits. 32 is an estimate: a dozen write-combining buffers of a core, and the
+    /// posted writes that a device of PCIe grants.
+    uint32_t nic_queue_packets = 32;
+    bool control_free = false;  ///< packets of flow control keep nobody from using NICs and links (FC 7.1)
+};
+
+/// A CPU that writes packets to its NIC: from `start_ns` on, in `packet_ns` each.
+struct PacketWriter {
+    uint64_t start_ns = 0;
+    uint64_t packet_ns = 0;
 };
 
 /// Handles one packet at a time, for packet_ns each. Reservations are made a run at a time and so not in
@@ -95,17 +105,19 @@ class Network {
           ejection_(topology.nodes()),
           links_(topology.links()) {}
 
-    /// Reserves the way of packets that are at their node's NIC at `times_ns`, ascending; what is there
-    /// afterwards is when they are in the receiver's memory, in the same order. `now_ns`: no later call has
-    /// an earlier time.
-    void carry(uint64_t now_ns, uint32_t from, uint32_t to, std::span<uint64_t> times_ns) {
-        pass(injection_[from], now_ns, config_.nic_packet_ns, config_.nic_ns, times_ns);
+    /// Reserves the way of as many packets as `times_ns` has entries, and sets them to when each is in the
+    /// receiver's memory, in the same order. Returns when the writer has written the last one. `now_ns`: no
+    /// later call has an earlier time.
+    uint64_t carry(uint64_t now_ns, uint32_t from, uint32_t to, PacketWriter writer,
+                   std::span<uint64_t> times_ns) {
+        const uint64_t written_ns = inject(now_ns, from, writer, times_ns);
         uint32_t slowest_ns = config_.nic_packet_ns;
         topology_.route(from, to, [&](uint32_t link) {
             pass(links_[link], now_ns, config_.link_packet_ns, config_.link_ns + config_.hop_ns, times_ns);
             slowest_ns = std::max(slowest_ns, config_.link_packet_ns);
         });
         pass(ejection_[to], now_ns, config_.nic_packet_ns, slowest_ns + config_.nic_ns, times_ns);
+        return written_ns;
     }
 
     /// What a packet takes that meets no other.
@@ -123,6 +135,26 @@ class Network {
     }
 
   private:
+    /// The queue is in order, so a packet finds room in it when the one that is as many places before it as
+    /// the queue has is injected. While the NIC is busy, that is so many packets' times before its own
+    /// injection.
+    uint64_t inject(uint64_t now_ns, uint32_t from, PacketWriter writer, std::span<uint64_t> times_ns) {
+        const uint64_t packet_ns = config_.nic_packet_ns;
+        const uint64_t queue_ns = config_.nic_queue_packets * packet_ns;
+        const uint64_t oldest = now_ns / (packet_ns * Server::kSlicePackets);
+        uint64_t written_ns = writer.start_ns;
+        uint64_t free_ns = 0;
+        for (uint64_t& time_ns : times_ns) {
+            written_ns += writer.packet_ns;
+            const uint64_t start_ns =
+                injection_[from].reserve(oldest, std::max(written_ns, free_ns), config_.nic_packet_ns);
+            if (queue_ns != 0 && start_ns > queue_ns) written_ns = std::max(written_ns, start_ns - queue_ns);
+            free_ns = start_ns + packet_ns;
+            time_ns = start_ns + config_.nic_ns;
+        }
+        return written_ns;
+    }
+
     static void pass(Server& server, uint64_t now_ns, uint32_t packet_ns, uint32_t latency_ns,
                      std::span<uint64_t> times_ns) {
         uint64_t free_ns = 0;

@@ -106,6 +106,42 @@ TEST(Network, runs_that_share_a_link_take_turns_and_use_all_of_it) {
     EXPECT_LE(last, 100 + 147u * 80 + latency + slice);
 }
 
+/// A CPU that writes five packets in the time in which its NIC injects one.
+Cluster with_fast_cpu(uint32_t queue_packets) {
+    NetworkConfig network = kNetwork;
+    network.nic_queue_packets = queue_packets;
+    CpuConfig cpu = kCpu;
+    cpu.send_ns = 10;
+    return Cluster({.topology = Topology({2, 1, 1}, false), .network = network, .cpu = cpu});
+}
+
+// The tenth packet is injected at 10 + 9 * 50 ns, and written when the one before it by the queue's length is
+// injected.
+TEST(NicQueue, a_cpu_waits_while_it_is_full_and_packets_come_as_if_it_had_not) {
+    uint64_t unbounded_arrival_ns = 0;
+    for (const uint32_t queue : {0u, 1u, 4u, 8u, 9u}) {
+        Cluster cluster = with_fast_cpu(queue);
+        for (uint32_t node : {0u, 1u}) cluster.open(node, slots(64));
+        const uint64_t arrival_ns = arrival_of(cluster, 0, 1, 10);
+        if (queue == 0) unbounded_arrival_ns = arrival_ns;
+        EXPECT_EQ(arrival_ns, unbounded_arrival_ns) << queue;
+        const uint64_t expected_ns = queue == 0 ? 100u : std::max<uint64_t>(100, 10 + (9 - queue) * 50);
+        EXPECT_EQ(cluster[0].clock_ns(), expected_ns) << queue;
+    }
+}
+
+TEST(NicQueue, processes_of_a_node_share_it_and_those_of_another_do_not) {
+    Cluster cluster = with_fast_cpu(4);
+    for (uint32_t process = 0; process < 4; ++process) cluster.open(process / 2, slots(64));
+    EXPECT_EQ(cluster[0].send(cluster[0].meet(2), 16, Admission::kCredited, data), Status::kOk);
+    const uint64_t alone_ns = cluster[0].clock_ns();
+    EXPECT_EQ(cluster[3].send(cluster[3].meet(1), 16, Admission::kCredited, data), Status::kOk);
+    EXPECT_EQ(cluster[3].clock_ns(), alone_ns);
+    // 16 packets of the first process are before it, of which four may wait while it writes its first one.
+    EXPECT_EQ(cluster[1].send(cluster[1].meet(3), 1, Admission::kCredited, data), Status::kOk);
+    EXPECT_GE(cluster[1].clock_ns(), (16 - 4) * 50u);
+}
+
 TEST(Network, ways_that_share_nothing_do_not_delay_each_other) {
     Cluster cluster = make(Topology({3, 3, 1}, false));
     for (uint32_t node = 0; node < 9; ++node) cluster.open(node, slots(64));

@@ -318,6 +318,24 @@ TEST(Simulation, a_link_that_closes_wakes_a_sender_that_waits_for_its_credits) {
     EXPECT_EQ(result.messages, 12u);
 }
 
+// A process that sends is ready when all but the queue's packets are injected, or at once.
+TEST(Simulation, a_cpu_runs_ahead_of_its_nic_by_the_queue_only) {
+    SimulationConfig config = one_way(20);
+    config.flow.mode = Mode::kNone;
+    config.cluster.cpu.send_ns = 10;
+    config.host.turn_ns = config.host.message_ns = 0;
+    const auto ready_ns = [&](uint32_t queue_packets) {
+        config.cluster.network.nic_queue_packets = queue_packets;
+        Simulation simulation(config);
+        simulation.run();
+        return simulation.process(0).device().clock_ns();
+    };
+    constexpr uint64_t kPackets = 20 * 37;
+    EXPECT_LT(ready_ns(0), kPackets * 20);
+    EXPECT_GE(ready_ns(8), (kPackets - 9) * 80);
+    EXPECT_LE(ready_ns(8), (kPackets + 9) * 80);
+}
+
 TEST(AtRest, a_job_that_has_ended_is_at_rest_in_every_mode) {
     for (const Mode mode : modes()) {
         Simulation simulation(soak(mode, 3));
