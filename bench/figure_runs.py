@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import datetime
 import hashlib
 import os
 import resource
@@ -81,17 +82,23 @@ class Simulator:
 
 
 class Overhead:
-    """Time over mode `none` in per cent, for each of some seeds."""
+    """Time over mode `none` in per cent, for each of some seeds. `base`: options of those runs that differ."""
 
-    def __init__(self, simulator, seeds, mode, **options):
+    def __init__(self, simulator, seeds, mode, base=None, **options):
         self.times = [simulator.run(seed=seed, mode=mode, **options) for seed in range(1, seeds + 1)]
         for name in ("slots", "stealing", "contact_slots", "control_no_cpu", "control_no_traffic", "cpu_account_ns"):
             options.pop(name, None)
+        options.update(base or {})
         self.bases = [simulator.run(seed=seed, mode="none", **options) for seed in range(1, seeds + 1)]
 
+    def times_us(self):
+        return [float(run.result()["time_us"]) for run in self.times]
+
+    def bases_us(self):
+        return [float(run.result()["time_us"]) for run in self.bases]
+
     def values(self):
-        return [100 * (float(time.result()["time_us"]) / float(base.result()["time_us"]) - 1)
-                for time, base in zip(self.times, self.bases)]
+        return [100 * (time / base - 1) for time, base in zip(self.times_us(), self.bases_us())]
 
     def of_seed(self, index):
         values = self.values()
@@ -104,6 +111,26 @@ class Overhead:
         """Median, least, most: the cells of spread_columns()."""
         values = self.values()
         return [statistics.median(values), min(values), max(values)]
+
+
+class SteadyOverhead:
+    """Overhead of 2 * half iterations after a warm-up, and of either half of them. A shorter run tells the halves
+    apart: it goes as the longer one does, until it ends. `base`: warm-up and iterations of mode `none`."""
+
+    def __init__(self, simulator, seeds, mode, warmup, half, base, **options):
+        base = dict(zip(("warmup", "iterations"), base))
+        self._half, self._whole = (Overhead(simulator, seeds, mode, base, warmup=warmup, iterations=iterations,
+                                            **options) for iterations in (half, 2 * half))
+
+    def spread(self):
+        return self._whole.spread()
+
+    def halves(self):
+        """Medians of the first and of the second half."""
+        first = self._half.times_us()
+        second = [2 * whole - half for whole, half in zip(self._whole.times_us(), first)]
+        return [statistics.median(100 * (time / base - 1) for time, base in zip(times, self._whole.bases_us()))
+                for times in (first, second)]
 
 
 def spread_columns(name):
@@ -120,21 +147,79 @@ def text(cell):
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)
 
 
+PAGE_HEAD = """<!-- Written by bench/figures; not to be edited. -->
+
+# FC's figures, simulated
+
+[simulation.md](../simulation.md#the-papers-figures) says what they mean and where they agree with the paper.
+Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
+Where several seeds were run, cells have the median, and the least and the most in brackets.
+"""
+
+
+def source_commit(root):
+    """The last commit that touched what the simulator is made of."""
+    command = ["git", "-C", root, "log", "-1", "--format=%h", "--", "flowctl", "sim", "sim_device/cluster", "velo"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "commit unknown"
+
+
+def _in_order(name):
+    """fc-4-14-hops after fc-4-1-hops, and names without a number last."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.removeprefix("fc-").split("-")]
+
+
+def _markdown(rows):
+    columns = rows[0]
+    shown = [i for i, name in enumerate(columns) if not name.endswith((" min", " max"))]
+
+    def cell(row, i):
+        if i + 2 < len(columns) and columns[i + 1] == columns[i] + " min" and row[i]:
+            return f"{row[i]} ({row[i + 1]} to {row[i + 2]})"
+        return row[i]
+
+    yield "| " + " | ".join(columns[i] for i in shown) + " |\n" + "|--:" * len(shown) + "|\n"
+    for row in rows[1:]:
+        yield "| " + " | ".join(cell(row, i) for i in shown) + " |\n"
+
+
 class Results:
     """The folder that figures go to."""
 
     def __init__(self, folder):
         self._folder = folder
+        self._written = []
         os.makedirs(folder, exist_ok=True)
 
     def _path(self, name, ending):
         return os.path.join(self._folder, name + ending)
 
-    def table(self, name, columns, rows):
-        with open(self._path(name, ".csv"), "w", encoding="utf-8") as file:
-            for row in [columns, *rows]:
-                file.write(",".join(text(cell) for cell in row) + "\n")
+    def table(self, name, title, columns, rows):
+        self._written.append((name, title))
+        with open(self._path(name, ".csv"), "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([[text(cell) for cell in row] for row in [columns, *rows]])
         print(f"wrote {self._path(name, '.csv')}", flush=True)
+
+    def record(self, run, commit):
+        """Notes how the tables since the last call were made, in fc-runs.csv, and makes the page fc.md of all."""
+        path = self._path("fc-runs", ".csv")
+        noted = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", newline="") as file:
+                noted = {row[0]: row for row in list(csv.reader(file))[1:]}
+        today = datetime.date.today().isoformat()
+        noted.update({name: [name, title, run, today, commit] for name, title in self._written})
+        self._written = []
+        rows = [noted[name] for name in sorted(noted, key=_in_order)]
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([["table", "title", "run", "date", "commit"], *rows])
+        with open(self._path("fc", ".md"), "w", encoding="utf-8") as file:
+            file.write(PAGE_HEAD)
+            for name, title, *how in rows:
+                plot = f", [plot]({name}.svg)" if os.path.exists(self._path(name, ".svg")) else ""
+                file.write(f"\n## {name}\n\n{title} ({', '.join(how)}; [CSV]({name}.csv){plot}).\n\n")
+                with open(self._path(name, ".csv"), encoding="utf-8", newline="") as table:
+                    file.writelines(_markdown(list(csv.reader(table))))
 
     def scratch(self, name):
         return self._path(name, ".trace")
@@ -142,7 +227,7 @@ class Results:
     def lines(self, name, title, ylabel, columns, rows, xlabel="slots a process"):
         """A table, and a plot with a line for each column after the first; those called "X min" and "X max" are
         the bars of X."""
-        self.table(name, columns, rows)
+        self.table(name, f"{title}: {ylabel}", columns, rows)
         plots = []
         shown = [column for column in columns[1:] if not column.endswith((" min", " max"))]
         for color, column in enumerate(shown, 1):
@@ -155,7 +240,7 @@ class Results:
 
     def bars(self, name, title, ylabel, columns, rows, shown):
         """A table, and bars of the columns `shown`, a group for each row."""
-        self.table(name, columns, rows)
+        self.table(name, f"{title}: {ylabel}", columns, rows)
         plots = [f"using {columns.index(column) + 1}:xtic(1) title '{column}'" for column in shown]
         setting = "set style data histogram; set style fill solid 0.8; set xtics rotate by -40"
         self._gnuplot(name, title, ylabel, setting, plots)
