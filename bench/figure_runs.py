@@ -72,6 +72,16 @@ class Simulator:
     def stop(self):
         self._executor.shutdown(cancel_futures=True)
 
+    def wait(self, seconds):
+        """Whether all runs end in time. A run that fails raises here."""
+        pending = concurrent.futures.wait(self._runs.values(), seconds, concurrent.futures.FIRST_EXCEPTION)
+        for run in pending.done:
+            run.result()
+        return not pending.not_done
+
+    def done(self):
+        return sum(run.done() for run in self._runs.values())
+
     def runs(self):
         return len(self._runs)
 
