@@ -184,7 +184,7 @@ def _markdown(rows):
     shown = [i for i, name in enumerate(columns) if not name.endswith((" min", " max"))]
 
     def cell(row, i):
-        if i + 2 < len(columns) and columns[i + 1] == columns[i] + " min" and row[i]:
+        if i + 2 < len(columns) and columns[i + 1] == columns[i] + " min" and row[i + 1] != row[i + 2]:
             return f"{row[i]} ({row[i + 1]} to {row[i + 2]})"
         return row[i]
 
