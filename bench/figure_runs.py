@@ -193,6 +193,11 @@ def _markdown(rows):
         yield "| " + " | ".join(cell(row, i) for i in shown) + " |\n"
 
 
+def _quoted(title):
+    """As gnuplot wants it."""
+    return "'" + title.replace("'", "''") + "'"
+
+
 class Results:
     """The folder that figures go to."""
 
@@ -242,7 +247,7 @@ class Results:
         shown = [column for column in columns[1:] if not column.endswith((" min", " max"))]
         for color, column in enumerate(shown, 1):
             index = columns.index(column) + 1
-            plots.append(f"using 1:{index} with linespoints lt {color} pt 7 ps 0.4 lw 1.5 title '{column}'")
+            plots.append(f"using 1:{index} with linespoints lt {color} pt 7 ps 0.4 lw 1.5 title {_quoted(column)}")
             if column + " min" in columns:
                 bar = f"using 1:{index + 1}:(0):(${index + 2}-${index + 1})"
                 plots.append(f"{bar} with vectors nohead lt {color} notitle")
@@ -251,7 +256,7 @@ class Results:
     def bars(self, name, title, ylabel, columns, rows, shown):
         """A table, and bars of the columns `shown`, a group for each row."""
         self.table(name, f"{title}: {ylabel}", columns, rows)
-        plots = [f"using {columns.index(column) + 1}:xtic(1) title '{column}'" for column in shown]
+        plots = [f"using {columns.index(column) + 1}:xtic(1) title {_quoted(column)}" for column in shown]
         setting = "set style data histogram; set style fill solid 0.8; set xtics rotate by -40"
         self._gnuplot(name, title, ylabel, setting, plots)
 
