@@ -86,6 +86,8 @@ class DynamicBooks {
         }
     }
 
+    /// A run of packets can pass several monitoring points; it leads to two requests at most.
+    static constexpr uint32_t kRequestsMax = 2;
     static constexpr PeerIndex kNone = ActivityLists<DynamicPeer>::kNobody;
 
     [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger_[index]; }
@@ -102,10 +104,11 @@ class DynamicBooks {
     }
     /// What is missing to the rest of the burst, and to the minimum quota, which tells of the next message
     /// when it comes too early. A message that is longer than expected goes on in halves of a burst.
-    [[nodiscard]] uint32_t lacking(const DynamicPeer& peer) const noexcept {
+    [[nodiscard]] uint32_t lacking(const DynamicPeer& peer, uint32_t messages_ahead = 0) const noexcept {
         const uint32_t packets = burst_packets(peer);
         const uint32_t sent = peer.times.message_packets;
-        const uint32_t wanted = (packets > sent ? packets - sent : packets / 2) + min_quota_;
+        const uint32_t wanted =
+            (packets > sent ? packets - sent : packets / 2) + min_quota_ + messages_ahead * packets;
         return std::min(wanted - std::min(wanted, peer.granted()), return_max_);
     }
 
@@ -134,6 +137,30 @@ class DynamicBooks {
     void remove_from_list(PeerIndex index) {
         count_inactive(index, -1);
         lists_.remove(ledger_.entries(), index);
+    }
+
+    // Activity (FC 6.5.2).
+
+    /// Counts a threshold that was reached. True at each monitoring point: after credit_slots + 1 thresholds
+    /// the sender has used all that it had at the last one.
+    [[nodiscard]] bool at_monitoring_point(PeerIndex index) {
+        DynamicPeer& peer = at(index);
+        if (++peer.thresholds_reached <= credit_slots_) return false;
+        peer.thresholds_reached = 0;
+        return true;
+    }
+    /// FC figure 12: moves the sender to the list above its own. True where it was highly active, or in the
+    /// null list.
+    bool raise_activity(PeerIndex index) {
+        switch (lists_.level_of(at(index))) {
+            case Activity::kLow: move(index, Activity::kMedium); return false;
+            case Activity::kMedium: move(index, Activity::kHigh); return false;
+            case Activity::kHigh:
+            case Activity::kNull: break;
+        }
+        if (lists_.empty(Activity::kLow)) lists_.shift();
+        move(index, Activity::kHigh);
+        return true;
     }
 
     // Links that close. (DynamicCredits opens them.)

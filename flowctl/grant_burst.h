@@ -51,10 +51,13 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         return wanted;
     }
 
+    /// A peer begins with its whole quota where that lets half a message go, or with what a message that it
+    /// has begun lacks, where there are slots for that.
     [[nodiscard]] uint32_t first_credits(const DynamicPeer& peer) const {
-        if (peer.times.message_packets == 0 || !bursts(peer)) return Base::first_credits(peer);
-        const uint32_t wanted =
-            std::min(pattern_.expected_packets(peer) != 0 ? this->lacking(peer) : peer.quota(), return_max_);
+        const bool begun = peer.times.message_packets != 0 && pattern_.expected_packets(peer) != 0;
+        uint32_t wanted = begun ? this->lacking(peer) : min_quota_;
+        if (2 * peer.quota() >= this->burst_packets(peer)) wanted = std::max(wanted, peer.quota());
+        wanted = std::min(wanted, return_max_);
         return wanted > min_quota_ && this->spare(wanted) ? wanted : min_quota_;
     }
 
@@ -111,15 +114,22 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     }
 
     /// With the threshold reached. In the middle of a message: all that is missing, or a good part of it.
-    /// Between messages: nothing yet, but that the sender keeps its minimum quota.
+    /// Between messages: a burst where there are slots for all that are active; otherwise nothing yet, but
+    /// that the sender keeps its minimum quota.
     [[gnu::noinline]] void return_burst(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);
-        const uint32_t wanted = this->lacking(peer);
+        // Where there are slots for two messages of each active sender, the next one need not wait for this
+        // one's credits.
+        const bool ahead = this->spare(uint64_t{2} * this->burst_packets(peer) * (pattern_.mean_gap() + 1));
+        const uint32_t wanted = this->lacking(peer, ahead ? 1 : 0);
         const uint32_t below_min = min_quota_ - std::min(min_quota_, peer.granted());
         uint32_t credits = std::min(wanted, ledger_.available_slots());
         if (peer.times.message_packets == 0) {
-            if (wanted != 0) pattern_.enqueue(ledger_.entries(), index);
-            credits = std::min(below_min, ledger_.available_slots());
+            // Where there are slots for all that are active, a sender does not wait for others.
+            if (!this->spare(uint64_t{wanted} * (pattern_.mean_gap() + 1))) {
+                if (wanted != 0) pattern_.enqueue(ledger_.entries(), index);
+                credits = std::min(below_min, ledger_.available_slots());
+            }
         } else if (credits < wanted && below_min == 0 && credits < this->burst_packets(peer) / 2) {
             credits = 0;
         }

@@ -23,12 +23,11 @@ class ActivityQuota : public DynamicBooks {
   protected:
     using DynamicBooks::DynamicBooks;
 
-    /// After credit_slots + 1 thresholds the sender has used all that it had at the last monitoring point.
+    /// A sender that takes from idle ones alone need not have been active for long.
     void count_threshold(PeerIndex index, Outbox& outbox) {
-        DynamicPeer& peer = at(index);
-        if (++peer.thresholds_reached <= credit_slots_) return;
-        peer.thresholds_reached = 0;
-        monitor(index, outbox);
+        if (!at_monitoring_point(index)) return;
+        raise_activity(index);
+        if (outbox.added_since_mark() < kRequestsMax) steal(index, outbox);
     }
 
     [[nodiscard]] bool is_idle(const DynamicPeer& peer) const noexcept {
@@ -58,24 +57,9 @@ class ActivityQuota : public DynamicBooks {
     }
 
   private:
-    static constexpr uint32_t kRequestsMax = 2;
     /// A peer has been idle for long after so many gaps, and so many messages of others beyond them.
     static constexpr uint32_t kLongGaps = 8;
     static constexpr uint32_t kLongMessages = 64;
-
-    /// A sender that takes from idle ones alone need not have been active for long.
-    void monitor(PeerIndex index, Outbox& outbox) {
-        switch (lists_.level_of(at(index))) {
-            case Activity::kLow: move(index, Activity::kMedium); break;
-            case Activity::kMedium: move(index, Activity::kHigh); break;
-            case Activity::kHigh:
-            case Activity::kNull:
-                if (lists_.empty(Activity::kLow)) lists_.shift();
-                move(index, Activity::kHigh);
-                break;
-        }
-        if (outbox.added_since_mark() < kRequestsMax) steal(index, outbox);
-    }
 
     void steal(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);

@@ -19,12 +19,9 @@ class PaperQuota : public DynamicBooks {
   protected:
     using DynamicBooks::DynamicBooks;
 
-    /// After credit_slots + 1 thresholds the sender has used all that it had at the last monitoring point.
     void count_threshold(PeerIndex index, Outbox& outbox) {
-        DynamicPeer& peer = at(index);
-        if (++peer.thresholds_reached <= credit_slots_) return;
-        peer.thresholds_reached = 0;
-        monitor(index, outbox);
+        if (!at_monitoring_point(index)) return;
+        if (raise_activity(index) && outbox.added_since_mark() < kRequestsMax) steal(index, outbox);
     }
 
     /// Every peer owns slots from the start.
@@ -32,23 +29,6 @@ class PaperQuota : public DynamicBooks {
     [[nodiscard]] bool is_idle(const DynamicPeer&) const noexcept { return false; }
 
   private:
-    /// A run of packets can pass several monitoring points; it leads to two requests at most.
-    static constexpr uint32_t kRequestsMax = 2;
-
-    /// FC 6.5.2, figure 12.
-    void monitor(PeerIndex index, Outbox& outbox) {
-        switch (lists_.level_of(at(index))) {
-            case Activity::kLow: move(index, Activity::kMedium); break;
-            case Activity::kMedium: move(index, Activity::kHigh); break;
-            case Activity::kHigh:
-            case Activity::kNull:
-                if (lists_.empty(Activity::kLow)) lists_.shift();
-                move(index, Activity::kHigh);
-                if (outbox.added_since_mark() < kRequestsMax) steal(index, outbox);
-                break;
-        }
-    }
-
     /// FC 6.4 and 6.5.2, figure 13.
     void steal(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);

@@ -35,9 +35,7 @@ struct Process {
 
     [[nodiscard]] const DynamicBooks& dynamic() const { return *flow.dynamic(); }
     [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const { return flow.dynamic()->ledger(); }
-    [[nodiscard]] std::vector<Action> take() {
-        return std::exchange(actions, {});
-    }
+    [[nodiscard]] std::vector<Action> take() { return std::exchange(actions, {}); }
     /// A message of one packet, without credits.
     std::vector<Action> contact(PeerIndex from, bool ended = true) {
         flow.know(from);
@@ -80,10 +78,10 @@ TEST(Contact, who_was_never_talked_to_owns_nothing_and_has_no_entry) {
 
 TEST(Contact, the_first_packet_brings_slots_and_a_welcome) {
     Process here = process(contact_plan(10, 400));
-    EXPECT_EQ(here.contact(3), opening(3));
-    EXPECT_EQ(here.flow.granted(3), kCreditSlots);
+    EXPECT_EQ(here.contact(3), opening(3, 40 - kCreditSlots));
+    EXPECT_EQ(here.flow.granted(3), 40u - kCreditSlots);
     EXPECT_EQ(here.flow.quota(3), 40u - kCreditSlots);
-    EXPECT_EQ(here.ledger().available_slots(), 400 - kLeastSlots);
+    EXPECT_EQ(here.ledger().available_slots(), 400 - 40u);
     EXPECT_EQ(here.flow.slot_owners(), 1u);
     // The next packet that was on its way brings nothing new.
     EXPECT_TRUE(here.contact(3).empty());
@@ -101,7 +99,7 @@ TEST(Contact, who_has_begun_a_message_is_welcomed_with_what_it_lacks) {
     here.retrieve(0);
     EXPECT_EQ(here.contact(1, false), opening(1, kPackets - 1 + kCreditSlots));
     EXPECT_EQ(here.flow.granted(1), kPackets - 1 + kCreditSlots);
-    EXPECT_EQ(here.contact(2), opening(2)) << "its message has ended";
+    EXPECT_EQ(here.contact(2), opening(2, 40 - kCreditSlots)) << "its message has ended: its quota";
 }
 
 TEST(Contact, who_comes_when_slots_are_short_is_welcomed_with_static_slots) {
@@ -233,12 +231,14 @@ TEST(Contact, closes_that_cross_answer_each_other) {
 TEST(Contact, packets_under_way_to_who_parts_are_still_counted) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
+    const uint32_t granted = here.flow.granted(0);
     here.flow.close(0, here.actions);
     here.actions.clear();
     EXPECT_TRUE(here.retrieve(0).empty());
     EXPECT_EQ(here.flow.credits_arrived(0, 1, here.actions), Status::kOk);
     EXPECT_EQ(here.flow.control_arrived(0, ControlKind::kReturnRequest, 0, here.actions), Status::kOk);
-    EXPECT_EQ(here.flow.packets_retrieved(0, 2, {}, here.actions), Status::kProtocol) << "it had one more";
+    EXPECT_EQ(here.flow.packets_retrieved(0, granted, {}, here.actions), Status::kProtocol)
+        << "it had one fewer";
     EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
     EXPECT_TRUE(here.take().empty());
     here.check();

@@ -408,10 +408,11 @@ TEST_F(Turns, come_earlier_where_messages_had_to_wait_although_there_were_slots)
     EXPECT_EQ(receiver.flow.granted(2), kPackets + 2);
 }
 
-TEST_F(Turns, come_at_once_where_there_is_enough_for_all_who_wait) {
+// So that the next message does not wait for the credits of the one before.
+TEST_F(Turns, of_two_messages_come_at_once_where_there_is_enough_for_all_that_are_active) {
     message(0);
     message(0);
-    EXPECT_EQ(receiver.flow.granted(0), kPackets + 2);
+    EXPECT_EQ(receiver.flow.granted(0), 2 * kPackets + 2);
     message(1);
     EXPECT_EQ(receiver.flow.granted(1), kPackets + 2);
 }
