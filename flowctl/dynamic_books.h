@@ -32,8 +32,8 @@ struct DynamicPeer : FifoAccount {
     bool used : 1 = false;
     /// Receiver role: messages in a row that were shorter than the longest one lately.
     uint8_t shorter_messages : 3 = 0;
-    /// Receiver role: no message of it has waited since its account began.
-    bool first_message : 1 = false;
+    /// Receiver role: how far apart its last two messages were.
+    uint8_t gap_class : 4 = 0;
     /// Neighbours in the activity list.
     PeerIndex newer = 0;
     PeerIndex older = 0;
@@ -88,6 +88,11 @@ class DynamicBooks {
 
     /// A run of packets can pass several monitoring points; it leads to two requests at most.
     static constexpr uint32_t kRequestsMax = 2;
+    /// Messages that credits are granted for ahead of the next one, at most: about as many as go by while
+    /// credits come back from a receiver that sends as well. The optimum is flat: over twelve simulated
+    /// patterns with 8 to 64 slots, CPU-bound and NIC-bound (64 processes, medians of three seeds), the 96
+    /// overheads add up to 1,217 % with 2, 1,208 with 3, 1,178 with 4.
+    static constexpr uint32_t kMessagesAheadMax = 3;
     static constexpr PeerIndex kNone = ActivityLists<DynamicPeer>::kNobody;
 
     [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger_[index]; }
@@ -114,7 +119,12 @@ class DynamicBooks {
 
     /// Whether credits can be granted for a message that is only expected.
     [[nodiscard]] bool spare(uint64_t credits) const noexcept {
-        return credits + data_slots_ / kHeldBack + slots_for_newcomers() <= ledger_.available_slots();
+        return credits + slots_for_newcomers() <= spare_slots();
+    }
+    /// What can be granted for messages that are only expected, if no newcomer is.
+    [[nodiscard]] uint32_t spare_slots() const noexcept {
+        const uint32_t available = ledger_.available_slots();
+        return available - std::min(available, data_slots_ / kHeldBack);
     }
     /// While mailboxes are being opened, more first contacts are expected, and find slots.
     [[nodiscard]] uint32_t slots_for_newcomers() const noexcept {

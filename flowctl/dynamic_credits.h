@@ -122,21 +122,16 @@ class DynamicCredits : public Policy {
     [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
         return this->by_contact_ && at(to).link != LinkState::kOpen;
     }
-    /// A message begins to go to a peer without credits; its answers are to find slots here.
-    void contact_sent(PeerIndex to, Outbox& outbox) {
-        if (can_open(to)) open_or_make_room(to, outbox);
+    /// A packet is about to go to a peer without credits; answers are to find slots here.
+    void contact_sent(PeerIndex to, bool begins, Outbox& outbox) {
+        if (can_open(to)) open(to, begins, outbox);
     }
     /// Packets of one message that filled contact slots have been retrieved; `ended`: its last one, too.
     [[nodiscard]] Status contact_retrieved(PeerIndex from, uint32_t packets, bool ended, Outbox& outbox) {
         if (!this->by_contact_) return Status::kProtocol;
         pattern_.packets_retrieved(at(from), packets, ended);
-        if (!can_open(from)) return Status::kOk;
-        // Not a step for each packet of a long message.
-        if (ended) {
-            open_or_make_room(from, outbox);
-        } else {
-            open(from, outbox);
-        }
+        if (!can_open(from) || !wants_slots(from)) return Status::kOk;
+        open(from, ended, outbox);
         return Status::kOk;
     }
     /// The peer has opened its mailbox to us: we own `credits` slots there.
@@ -147,7 +142,7 @@ class DynamicCredits : public Policy {
         if (state == LinkState::kClosing) return Status::kOk;
         ledger_.offer(from, credits);
         if (state == LinkState::kOffered) {
-            open_or_make_room(from, outbox);
+            if (wants_slots(from)) open(from, true, outbox);
         } else {
             outbox.credits_came(from);
         }
@@ -205,8 +200,7 @@ class DynamicCredits : public Policy {
             visit(peer.retrieved());
             visit(peer.piggybacked());
             visit(peer.thresholds_reached * 2u + peer.blocked);
-            visit(static_cast<uint32_t>(peer.link) * 8u + peer.first_message * 4u + peer.spends * 2u +
-                  peer.used);
+            visit(static_cast<uint32_t>(peer.link) * 4u + peer.spends * 2u + peer.used);
             for (uint32_t place = 0; place <= this->credit_slots_; ++place)
                 visit(ledger_.threshold(index, place));
         }
@@ -231,12 +225,18 @@ class DynamicCredits : public Policy {
         return next_state(at(index).link, LinkEvent::kOpens).has_value();
     }
 
+    /// A peer that has sent one message of one packet may send no other: our mailbox is opened to it by our
+    /// own message to it, or by its next one.
+    [[nodiscard]] bool wants_slots(PeerIndex index) const noexcept {
+        const MessageTimes& times = at(index).times;
+        return times.message_packets != 0 || times.message_packets_max > 1 ||
+               pattern_.two_messages(at(index));
+    }
     /// False where there is no room.
     bool open(PeerIndex index, Outbox& outbox) {
         if (!ledger_.can_lend(min_quota_)) return false;
         DynamicPeer& peer = at(index);
         peer.spends = false;
-        peer.first_message = true;
         pattern_.begin(peer);
         ledger_.lend(index, std::min({this->initial_quota_, this->sender_slots_max_,
                                       ledger_.unassigned_slots() - this->credit_slots_}));
@@ -252,8 +252,9 @@ class DynamicCredits : public Policy {
                    static_cast<unsigned>(peer.link));
         return true;
     }
-    void open_or_make_room(PeerIndex index, Outbox& outbox) {
-        if (open(index, outbox)) return;
+    /// `makes_room`: takes a step towards it where there is none. Not at each packet of a long message.
+    void open(PeerIndex index, bool makes_room, Outbox& outbox) {
+        if (open(index, outbox) || !makes_room) return;
         this->make_room(outbox);
         open(index, outbox);
     }

@@ -131,10 +131,12 @@ class FlowControl {
     [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
         return on_dynamic(false, [&](const auto& credits) { return credits.by_contact(to); });
     }
-    /// A message begins to go to the peer by contact slots.
-    void contact_sent(PeerIndex to) {
+    /// A packet to the peer is about to go by a contact slot. Our opening may ride in it. `begins`: the first
+    /// of a message, for the first time.
+    void contact_sent(PeerIndex to, bool begins) {
+        outbox_.mark();
         on_dynamic(0, [&](auto& credits) {
-            credits.contact_sent(to, outbox_);
+            credits.contact_sent(to, begins, outbox_);
             return 0;
         });
     }
@@ -276,6 +278,16 @@ class FlowControl {
             packets_sent(to, 1 + (control.kind == ControlKind::kReturnResponse ? control.value : 0));
         }
     }
+
+    /// First credits of an opening that is next to leave to the peer. It may ride in a message's packet that
+    /// fills a contact slot. 0: none is due, or it has more than `max`, or something goes before it.
+    [[nodiscard]] uint32_t opening_due(PeerIndex to, uint32_t max) const {
+        Control next;
+        if (!next_control(to, next) || next.kind != ControlKind::kOpen || next.value > max) return 0;
+        return next.value;
+    }
+    /// It rides in a packet that the device has taken.
+    void opening_left(PeerIndex to) { outbox_.left(to, ControlKind::kOpen, 0); }
 
     /// Whether data to the peer must wait for a response to it: that says how many credits are given up.
     [[nodiscard]] bool response_due(PeerIndex to) const noexcept {

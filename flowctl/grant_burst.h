@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "flowctl/dynamic_books.h"
 #include "flowctl/grant_threshold.h"
@@ -64,10 +65,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     /// Of a message that has waited for credits although slots were available. Not of a peer's first one,
     /// which no burst could have been granted for.
     [[gnu::noinline]] void message_waited(DynamicPeer& peer) {
-        if (peer.first_message) {
-            peer.first_message = false;
-            return;
-        }
+        if (pattern_.first_message(peer)) return;
         if (bursts(peer) && this->spare(this->burst_packets(peer))) pattern_.deadline_missed();
     }
 
@@ -118,22 +116,48 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     /// that the sender keeps its minimum quota.
     [[gnu::noinline]] void return_burst(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);
-        // Where there are slots for two messages of each active sender, the next one need not wait for this
-        // one's credits.
-        const bool ahead = this->spare(uint64_t{2} * this->burst_packets(peer) * (pattern_.mean_gap() + 1));
-        const uint32_t wanted = this->lacking(peer, ahead ? 1 : 0);
         const uint32_t below_min = min_quota_ - std::min(min_quota_, peer.granted());
+        // It has just given up what it held.
+        if (peer.times.message_packets == 0 && this->is_idle(peer)) {
+            if (below_min != 0) give(index, std::min(below_min, ledger_.available_slots()), outbox);
+            return;
+        }
+        const uint32_t ahead = messages_ahead(peer);
+        const uint32_t wanted = this->lacking(peer, ahead);
         uint32_t credits = std::min(wanted, ledger_.available_slots());
         if (peer.times.message_packets == 0) {
             // Where there are slots for all that are active, a sender does not wait for others.
-            if (!this->spare(uint64_t{wanted} * (pattern_.mean_gap() + 1))) {
+            if (ahead == 0 && !this->spare(uint64_t{wanted} * (pattern_.mean_gap() + 1))) {
                 if (wanted != 0) pattern_.enqueue(ledger_.entries(), index);
                 credits = std::min(below_min, ledger_.available_slots());
             }
         } else if (credits < wanted && below_min == 0 && credits < this->burst_packets(peer) / 2) {
             credits = 0;
         }
+        // Who was active before may hold what a stream lacks.
+        const bool from_idle =
+            ahead < wanted_ahead(peer) && affords(peer, wanted_ahead(peer), this->data_slots_);
+        if (from_idle || credits < wanted) this->recall(from_idle, outbox);
         if (credits != 0) give(index, credits, outbox);
+    }
+
+    /// Whether so many messages of each sender that is active, as far as this one's last gap says, fit in
+    /// `slots`.
+    [[nodiscard]] bool affords(const DynamicPeer& peer, uint32_t messages, uint32_t slots) const {
+        const std::optional<uint32_t> gap = pattern_.own_gap(peer);
+        return gap && uint64_t{messages} * this->burst_packets(peer) * (*gap + 1) <= slots;
+    }
+    /// Messages beyond the next one that a stream needs credits for, so that it does not stop at each: fewer
+    /// where messages of others come in between, because credits come back meanwhile.
+    [[nodiscard]] uint32_t wanted_ahead(const DynamicPeer& peer) const {
+        constexpr uint32_t most = Quota::kMessagesAheadMax;
+        return most / pattern_.own_gap(peer).value_or(most + 1);
+    }
+    /// Those that there are slots for.
+    [[nodiscard]] uint32_t messages_ahead(const DynamicPeer& peer) const {
+        uint32_t messages = 0;
+        while (messages < wanted_ahead(peer) && affords(peer, messages + 1, this->spare_slots())) ++messages;
+        return messages;
     }
 
     /// An explicit return, paid for with the head of the FIFO.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "flowctl/plan.h"
@@ -26,8 +28,8 @@ struct MessageTimes {
 /// Time is counted in messages, of all senders together. In a pattern that repeats, the senders' next
 /// messages come in the order of their last ones; only speed depends on it.
 ///
-/// `Peer` has the members `times`, `queued_for_grant : 1` and `shorter_messages : 3`, which belong to this
-/// class. Owner: DynamicCredits. Thread: the engine's. Every event is O(1).
+/// `Peer` has the members `times`, `queued_for_grant : 1`, `shorter_messages : 3` and `gap_class : 4`, which
+/// belong to this class. Owner: DynamicCredits. Thread: the engine's. Every event is O(1).
 template <class Peer>
 class MessagePattern {
   public:
@@ -42,6 +44,7 @@ class MessagePattern {
         if (so_far != typical_packets_) typical_packets_ = longest_lately(typical_packets_, so_far);
         const uint32_t gap = ++messages_ - times.last_message;
         times.last_message = messages_;
+        note_gap(peer, gap);
         // Clamped, so that a sender that resumes after a long pause does not distort the mean.
         const uint32_t mean = gap_sum_ / kGapWeight;
         gap_sum_ += std::min(gap, 2 * mean + kGapSlack) - mean;
@@ -55,10 +58,24 @@ class MessagePattern {
     }
     /// Messages of all senders between two of one: the number of active senders where they alternate.
     [[nodiscard]] uint32_t mean_gap() const noexcept { return gap_sum_ / kGapWeight; }
+    /// Messages of all senders between the peer's last two, rounded down to a power of two, at least 1: so
+    /// many senders were active then. Nothing where it has not sent two.
+    [[nodiscard]] std::optional<uint32_t> own_gap(const Peer& peer) const noexcept {
+        if (peer.gap_class < kFirstGap) return {};
+        return uint32_t{1} << (peer.gap_class - kFirstGap);
+    }
+    /// Whether it has sent one message; whether it has sent more.
+    [[nodiscard]] bool two_messages(const Peer& peer) const noexcept { return peer.gap_class >= kFirstGap; }
+    [[nodiscard]] bool first_message(const Peer& peer) const noexcept {
+        return peer.gap_class == kOneMessage;
+    }
     /// Of all senders so far.
     [[nodiscard]] uint32_t messages() const noexcept { return messages_; }
     /// The peer counts as one that has just sent a message.
-    void begin(Peer& peer) { peer.times.last_message = messages_; }
+    void begin(Peer& peer) {
+        peer.times.last_message = messages_;
+        peer.gap_class = 0;
+    }
 
     /// Whether the peer's next message is near: as much of the usual gap has passed since its last one as
     /// patience says.
@@ -113,7 +130,7 @@ class MessagePattern {
         for (const Peer& peer : peers) {
             visit(age(peer));
             visit(peer.times.message_packets);
-            visit(peer.times.message_packets_max * 8u + peer.shorter_messages);
+            visit((peer.times.message_packets_max * 8u + peer.shorter_messages) * 16u + peer.gap_class);
         }
         for (PeerIndex index = first_; index != kNobody; index = peers[index].times.queued_after)
             visit(index);
@@ -140,6 +157,16 @@ class MessagePattern {
     static constexpr uint32_t kEarlier = 8;
     static constexpr uint32_t kLater = 4;
 
+    /// gap_class: 0 before the peer's first message, this after it, and from kFirstGap on a power of two.
+    static constexpr uint8_t kOneMessage = 1;
+    static constexpr uint8_t kFirstGap = 2;
+    static constexpr uint32_t kGapClassMax = 15;
+
+    static void note_gap(Peer& peer, uint32_t gap) noexcept {
+        const uint32_t next = static_cast<uint32_t>(std::bit_width(gap)) + kFirstGap - 1;
+        peer.gap_class =
+            peer.gap_class == 0 ? kOneMessage : static_cast<uint8_t>(std::min(next, kGapClassMax));
+    }
     [[nodiscard]] uint32_t age(const Peer& peer) const noexcept {
         return messages_ - peer.times.last_message;
     }

@@ -56,6 +56,25 @@ class ActivityQuota : public DynamicBooks {
         after_theft(index, outbox);
     }
 
+    /// One step towards slots for senders that go on: the one that has been in the low list longest is asked
+    /// for what it holds, where that is more than its share and more than its messages can need, or, if
+    /// `from_idle`, where it is idle.
+    void recall(bool from_idle, Outbox& outbox) {
+        for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
+        const PeerIndex index = lists_.last(Activity::kLow);
+        if (index == kNone) return;
+        const DynamicPeer& victim = at(index);
+        const bool idle = is_idle(victim);
+        const uint32_t kept = idle ? min_quota_ : fair_quota(owners_ - inactive_);
+        const uint32_t needed = (1 + kMessagesAheadMax) * burst_packets(victim) + min_quota_;
+        const bool much = victim.granted() > std::max(kept, needed);
+        if (victim.blocked || !(much || (idle && from_idle))) return move(index, Activity::kMedium);
+        ledger_.release(index, victim.quota() - std::min(victim.quota(), kept));
+        if (idle) return after_theft(index, outbox);
+        move(index, Activity::kMedium);
+        ask_back(index, outbox);
+    }
+
   private:
     /// A peer has been idle for long after so many gaps, and so many messages of others beyond them.
     static constexpr uint32_t kLongGaps = 8;

@@ -48,14 +48,21 @@ struct PacketStatus {
     bool contact = false;  ///< fills a contact slot (Admission::kContact)
     uint8_t tag = 0;
     uint8_t length = 0;  ///< bytes of payload, 0 to 56
+    /// Of a message's packet that fills a contact slot: its sender opens its mailbox to the receiver, with so many
+    /// first credits (CreditTag::kOpen); 0: it does not.
+    uint16_t opens = 0;
 
     static constexpr uint32_t kContactBit = 38;
+    static constexpr uint32_t kLengthBit = 48;
+    static constexpr uint32_t kOpensBit = 55;
+    static constexpr uint32_t kOpensMax = 511;
 
     [[nodiscard]] constexpr uint64_t pack() const {
         return uint64_t{node} | uint64_t{vpid} << 16 | uint64_t{lap} << 24 |
                static_cast<uint64_t>(message_class) << 32 | uint64_t{piggyback} << 34 |
                uint64_t{waited} << 35 | uint64_t{end_of_message} << 36 | uint64_t{error} << 37 |
-               uint64_t{contact} << kContactBit | uint64_t{tag} << 40 | uint64_t{length} << 48;
+               uint64_t{contact} << kContactBit | uint64_t{tag} << 40 | uint64_t{length} << kLengthBit |
+               uint64_t{opens} << kOpensBit;
     }
     [[nodiscard]] static constexpr bool fills_contact_slot(uint64_t word) {
         return (word >> kContactBit & 1) != 0;
@@ -76,7 +83,8 @@ struct PacketStatus {
                 .error = (word >> 37 & 1) != 0,
                 .contact = fills_contact_slot(word),
                 .tag = static_cast<uint8_t>(word >> 40),
-                .length = static_cast<uint8_t>(word >> 48 & 0x7f)};
+                .length = static_cast<uint8_t>(word >> kLengthBit & 0x7f),
+                .opens = static_cast<uint16_t>(word >> kOpensBit)};
     }
     constexpr bool operator==(const PacketStatus&) const = default;
 };

@@ -155,6 +155,7 @@ class VeloPath {
         DeviceAddr to;
         const velo_send_t& send;
         bool contact;
+        uint16_t opens;
 
         PacketStatus operator()(uint32_t index, std::byte* payload) const {
             return PacketStatus::unpack(word(index, payload));
@@ -168,7 +169,8 @@ class VeloPath {
             return {.message_class = static_cast<MessageClass>(send.message_class),
                     .contact = contact,
                     .tag = send.tag,
-                    .length = static_cast<uint8_t>(kPayload)};
+                    .length = static_cast<uint8_t>(kPayload),
+                    .opens = opens};
         }
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
@@ -220,6 +222,16 @@ class VeloPath {
     void retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end);
     void take_control(DeviceAddr from, flowctl::ControlKind kind, uint32_t value);
     void contact_retrieved(DeviceAddr from, uint32_t packets, bool ended);
+    /// Whether a status word is one that this path writes. A length that is too large and an opening where there can
+    /// be none are one comparison, because a packet that opens is rare.
+    [[nodiscard]] static bool well_formed(uint64_t word) {
+        const PacketStatus status = PacketStatus::unpack(word);
+        if (word >> PacketStatus::kLengthBit > kPayloadBytes) [[unlikely]] {
+            const bool opens = status.contact && status.message_class != MessageClass::kCredit;
+            if (status.length > kPayloadBytes || !opens) return false;
+        }
+        return !status.piggyback || status.length <= kPiggybackOffset;
+    }
     bool take_run(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();
 
@@ -277,7 +289,13 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     if (!credited()) packets = std::min(packets, mailbox_slots(to));
     const bool contact = admission == Admission::kContact;
 
-    const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact};
+    // Our opening rides in the packet that makes the contact.
+    uint16_t opens = 0;
+    if (contact) [[unlikely]] {
+        flow_.contact_sent(to, send.done == 0 && !send.stalled);
+        opens = static_cast<uint16_t>(flow_.opening_due(to, PacketStatus::kOpensMax));
+    }
+    const PartFill fill = {.path = *this, .to = to, .send = send, .contact = contact, .opens = opens};
     Status status = device_.send(to, packets, admission, fill);
     const uint32_t part = status == Status::kAgain && parts == Parts::kAllowed ? part_packets(to, packets) : packets;
     if (part < packets) [[unlikely]] {
@@ -290,7 +308,10 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     }
     if (contact) [[unlikely]] {
         ++counters_.contacts_sent;
-        if (send.done == 0) flow_.contact_sent(to);
+        if (opens != 0) {
+            flow_.opening_left(to);
+            count_sent(flowctl::ControlKind::kOpen, opens);
+        }
     } else {
         flow_.packets_sent(to, packets);
     }
@@ -422,8 +443,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         const Packet* packet = device_.peek(from);
         if (packet == nullptr) break;
         const PacketStatus status = PacketStatus::unpack(packet->status);
-        if (!admits(from) || status.length > kPayloadBytes ||
-            (status.piggyback && status.length > kPiggybackOffset)) [[unlikely]] {
+        if (!admits(from) || !well_formed(packet->status)) [[unlikely]] {
             device_.advance();
             ++counters_.malformed;
             ++taken;
@@ -438,7 +458,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         if (status.end_of_message && !handler.accepts(status.message_class, status.tag)) [[unlikely]]
             break;
 
-        if (!status.end_of_message && !status.piggyback && status.length == kPayload) {
+        if (!status.end_of_message && !status.piggyback && status.length == kPayload && status.opens == 0) {
             if (take_run(from, status.contact)) {
                 ++taken;
                 continue;
@@ -461,6 +481,7 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
         ++taken;
         if (status.contact) [[unlikely]] {
             contact_retrieved(from, 1, status.end_of_message);
+            if (status.opens != 0) take_control(from, flowctl::ControlKind::kOpen, status.opens);
         } else {
             retrieved(from, 1, {.ended = status.end_of_message, .waited = status.waited});
         }

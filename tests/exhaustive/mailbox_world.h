@@ -12,30 +12,12 @@
 #include <vector>
 
 #include "flowctl/flow_control.h"
+#include "tests/exhaustive/bugs.h"
 #include "tests/exhaustive/explorer.h"
 #include "tests/exhaustive/packets.h"
 #include "velo/base/check.h"
 
 namespace velo::exhaustive {
-
-/// A mistake made on purpose, to see that it is found.
-enum class Bug : uint8_t {
-    kNone,
-    /// One credit of each return is lost on the way.
-    kDropCredit,
-    /// Piggybacked credits are not taken out of the receiver's counter, and so return twice.
-    kReturnTwice,
-    /// Credits are put into a message's last packet while that packet still waits for a credit.
-    kPiggybackEarly,
-    /// Events are reported while the packet still fills its slot.
-    kReportBeforeFree,
-    /// Credits are piggybacked while an earlier return to the same peer still waits, and so overtake it.
-    kPiggybackOvertakes,
-    /// The process that closes takes its slots back at once, instead of with the peer's answer.
-    kForgetsAtOnce,
-    /// Body packets that were taken ahead of a control packet are booked behind it.
-    kRunLate,
-};
 
 /// Messages without end: the model then has cycles, and its goals are that each flow can go on.
 inline constexpr uint16_t kEndless = 0xffff;
@@ -101,6 +83,7 @@ class MailboxWorld {
         kSend,
         kSendPiggybacked,
         kSendWaited,
+        kSendRefused,
         kTakeEarly,
         kDeliver,
         kPoll,
@@ -149,6 +132,10 @@ class MailboxWorld {
             case StepKind::kSendPiggybacked: return send(state, self, other, take(state, self, other), false);
             case StepKind::kSendWaited:
                 return send(state, self, other, state.early_credits[self][other], true);
+            case StepKind::kSendRefused:
+                state.flow_control[self].contact_sent(index_of(self, other), true);
+                send_control(state, self);
+                break;
             case StepKind::kTakeEarly: state.early_credits[self][other] = take(state, self, other); break;
             case StepKind::kDeliver:
                 state.mailboxes[other].push(state.wires[self][other].pop());
@@ -259,6 +246,7 @@ class MailboxWorld {
             for (const Packet& packet : queue) {
                 put(packet.credits * 128u + packet.contact * 64u + packet.ends * 32u + packet.waited * 16u +
                     packet.data * 8u + static_cast<uint32_t>(packet.kind));
+                if (packet.contact) put(packet.opens);
                 if constexpr (kProcesses > 2) put(packet.from);
             }
         };
@@ -282,8 +270,8 @@ class MailboxWorld {
 
     [[nodiscard]] std::string describe(Step step) const {
         static constexpr const char* kNames[] = {
-            "send",   "send+credits", "send-waited", "take-early",  "deliver",      "poll", "settle",
-            "report", "control",      "close",       "stray-close", "stray-closed", "free"};
+            "send",   "send+credits", "send-waited", "send-refused", "take-early",  "deliver",      "poll",
+            "settle", "report",       "control",     "close",        "stray-close", "stray-closed", "free"};
         return std::string(kNames[static_cast<size_t>(step.kind)]) + "(" + std::to_string(step.process) +
                (step.process == step.other ? "" : ">" + std::to_string(step.other)) + ")";
     }
@@ -356,6 +344,11 @@ class MailboxWorld {
         if (room && options_.bug == Bug::kPiggybackEarly) {
             steps.push_back({StepKind::kTakeEarly, self, other});
         }
+        // A device that refuses the packet that makes the contact, after the opening has become due.
+        if (options_.refusals && mine.by_contact(peer) && state.packets_gone[self][other] == 0 &&
+            next_state(mine.link(peer), flowctl::LinkEvent::kOpens)) {
+            steps.push_back({StepKind::kSendRefused, self, other});
+        }
         if (mine.by_contact(peer) ? !room_for_contact : mine.sendable(peer, 1) == 0) return;
         // What a wire can hold is bounded under the modes that bound nothing.
         if (state.wires[self][other].size() + 1 >= kDepth) return;
@@ -386,22 +379,36 @@ class MailboxWorld {
 
     uint32_t send(State& state, Process self, Process other, uint8_t credits, bool waited) const {
         Flow& mine = state.flow_control[self];
-        const bool contact = mine.by_contact(index_of(self, other));
-        const bool first = state.packets_gone[self][other] == 0;
-        if (!contact) mine.packets_sent(index_of(self, other), 1);
+        const flowctl::PeerIndex peer = index_of(self, other);
+        const bool contact = mine.by_contact(peer);
+        uint32_t opens = 0;
+        if (contact) {
+            mine.contact_sent(peer, state.packets_gone[self][other] == 0);
+            opens = opening(mine, peer);
+        } else {
+            mine.packets_sent(peer, 1);
+        }
         state.early_credits[self][other] = 0;
         const bool ends = ++state.packets_gone[self][other] == packets_of(state, self, other);
-        state.wires[self][other].push(
-            {.from = self, .ends = ends, .waited = waited, .credits = credits, .contact = contact});
+        state.wires[self][other].push({.from = self,
+                                       .ends = ends,
+                                       .waited = waited,
+                                       .credits = credits,
+                                       .contact = contact,
+                                       .opens = static_cast<uint16_t>(opens)});
+        if (opens != 0) mine.opening_left(peer);
         if (ends) {
             state.packets_gone[self][other] = 0;
             if (state.messages_left[self][other] != kEndless) --state.messages_left[self][other];
         }
-        if (contact && first) {
-            mine.contact_sent(index_of(self, other));
-            send_control(state, self);
-        }
+        if (contact) send_control(state, self);
         return flow_goal(self, other);
+    }
+
+    /// First credits of our opening, if it may ride in a packet to the peer.
+    [[nodiscard]] uint32_t opening(const Flow& mine, flowctl::PeerIndex peer) const {
+        if (options_.bug == Bug::kOpenOvertakes) return mine.deferred_first_credits(peer);
+        return mine.opening_due(peer, flowctl::kReturnMax);
     }
 
     void poll(State& state, Process self) const {
@@ -429,6 +436,10 @@ class MailboxWorld {
             report(state, self, packet.from);
             expect_ok(state, mine.contact_retrieved(from, 1, packet.ends));
             send_control(state, self);
+            if (packet.opens != 0) {
+                expect_ok(state, mine.control_arrived(from, ControlKind::kOpen, packet.opens));
+                send_control(state, self);
+            }
             take_credits(state, self, packet);
             return;
         }

@@ -23,6 +23,8 @@ struct Packet {
     uint16_t credits = 0;
     /// It fills a contact slot: data without credits, and what opens and closes links.
     bool contact = false;
+    /// Of such data: first credits of the sender's opening that rides in it, 0 for none.
+    uint16_t opens = 0;
 
     [[nodiscard]] bool is(ControlKind control) const { return !data && kind == control; }
     /// All others but credit packets fill a slot of the data region, and cost a credit.
@@ -86,6 +88,7 @@ void count(const Queue& queue, UnderWay&& under_way) {
         here.responses += packet.is(ControlKind::kReturnResponse);
         here.ends += packet.is(ControlKind::kClose) || packet.is(ControlKind::kClosed);
         (packet.is(ControlKind::kReturnResponse) ? here.given_up : here.credits) += packet.credits;
+        here.credits += packet.opens;
     }
 }
 

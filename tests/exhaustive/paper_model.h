@@ -230,7 +230,9 @@ class PaperModel {
     void settle_run() {}
     [[nodiscard]] uint32_t run_packets(PeerIndex) const { return 0; }
     [[nodiscard]] bool by_contact(PeerIndex) const { return false; }
-    void contact_sent(PeerIndex) {}
+    void contact_sent(PeerIndex, bool) {}
+    [[nodiscard]] uint32_t opening_due(PeerIndex, uint32_t) const { return 0; }
+    void opening_left(PeerIndex) {}
     [[nodiscard]] Status contact_retrieved(PeerIndex, uint32_t, bool) { return Status::kProtocol; }
     void close(PeerIndex) {}
     void reset_peer(PeerIndex) {}

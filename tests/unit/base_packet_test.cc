@@ -16,20 +16,23 @@ TEST(PacketStatus, fields_lie_where_extoll_has_them) {
     EXPECT_EQ(PacketStatus{.error = true}.pack(), 1ull << 37);
     EXPECT_EQ(PacketStatus{.tag = 0xff}.pack(), 0xffull << 40);
     EXPECT_EQ(PacketStatus{.length = 0x7f}.pack(), 0x7full << 48);
+    EXPECT_EQ(PacketStatus{.opens = PacketStatus::kOpensMax}.pack(), 0x1ffull << 55);
 }
 
 TEST(PacketStatus, packing_and_unpacking_are_inverse) {
     std::mt19937_64 random(1);
     for (int i = 0; i < 100'000; ++i) {
-        const PacketStatus status = {.node = static_cast<uint16_t>(random()),
-                                     .vpid = static_cast<uint8_t>(random()),
-                                     .lap = static_cast<uint8_t>(random()),
-                                     .message_class = static_cast<MessageClass>(random() % 3),
-                                     .piggyback = random() % 2 == 0,
-                                     .end_of_message = random() % 2 == 0,
-                                     .error = random() % 2 == 0,
-                                     .tag = static_cast<uint8_t>(random()),
-                                     .length = static_cast<uint8_t>(random() % (kPayloadBytes + 1))};
+        const PacketStatus status = {
+            .node = static_cast<uint16_t>(random()),
+            .vpid = static_cast<uint8_t>(random()),
+            .lap = static_cast<uint8_t>(random()),
+            .message_class = static_cast<MessageClass>(random() % 3),
+            .piggyback = random() % 2 == 0,
+            .end_of_message = random() % 2 == 0,
+            .error = random() % 2 == 0,
+            .tag = static_cast<uint8_t>(random()),
+            .length = static_cast<uint8_t>(random() % (kPayloadBytes + 1)),
+            .opens = static_cast<uint16_t>(random() % (PacketStatus::kOpensMax + 1))};
         ASSERT_EQ(PacketStatus::unpack(status.pack()), status);
     }
 }

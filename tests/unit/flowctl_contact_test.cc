@@ -36,10 +36,17 @@ struct Process {
     [[nodiscard]] const DynamicBooks& dynamic() const { return *flow.dynamic(); }
     [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const { return flow.dynamic()->ledger(); }
     [[nodiscard]] std::vector<Action> take() { return std::exchange(actions, {}); }
-    /// A message of one packet, without credits.
+    /// A message without credits, of two packets; of its first packet only if it has not `ended`.
     std::vector<Action> contact(PeerIndex from, bool ended = true) {
         flow.know(from);
-        EXPECT_EQ(flow.contact_retrieved(from, 1, ended, actions), Status::kOk);
+        EXPECT_EQ(flow.contact_retrieved(from, ended ? 2 : 1, ended, actions), Status::kOk);
+        check();
+        return take();
+    }
+    /// A message of one packet, without credits.
+    std::vector<Action> short_contact(PeerIndex from) {
+        flow.know(from);
+        EXPECT_EQ(flow.contact_retrieved(from, 1, true, actions), Status::kOk);
         check();
         return take();
     }
@@ -85,6 +92,45 @@ TEST(Contact, the_first_packet_brings_slots_and_a_welcome) {
     EXPECT_EQ(here.flow.slot_owners(), 1u);
     // The next packet that was on its way brings nothing new.
     EXPECT_TRUE(here.contact(3).empty());
+}
+
+// Most peers that send one short message send no other, and an opening costs a packet.
+TEST(Contact, one_message_of_one_packet_brings_no_slots_and_the_second_does) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_TRUE(here.short_contact(3).empty());
+    EXPECT_EQ(here.flow.granted(3), 0u);
+    EXPECT_EQ(here.short_contact(3), opening(3, 40 - kCreditSlots));
+}
+
+TEST(Contact, an_opening_that_comes_with_one_short_message_is_answered_by_our_own_message) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_TRUE(here.short_contact(0).empty());
+    EXPECT_EQ(here.flow.open_arrived(0, 3, here.actions), Status::kOk);
+    EXPECT_TRUE(here.take().empty());
+    EXPECT_TRUE(here.flow.by_contact(0));
+    here.flow.contact_sent(0, here.actions);
+    EXPECT_EQ(here.take(), opening(0, 40 - kCreditSlots));
+    EXPECT_FALSE(here.flow.by_contact(0));
+    EXPECT_EQ(here.flow.sendable(0, 9), 3u);
+}
+
+TEST(Contact, an_opening_may_ride_where_nothing_goes_before_it) {
+    FlowControl here(contact_plan(10, 400));
+    here.know(0);
+    EXPECT_EQ(here.opening_due(0, 500), 0u);
+    here.contact_sent(0, true);
+    EXPECT_EQ(here.opening_due(0, 500), 40u - kCreditSlots);
+    EXPECT_EQ(here.opening_due(0, 40 - kCreditSlots - 1), 0u) << "more than a packet can say";
+    here.opening_left(0);
+    EXPECT_EQ(here.opening_due(0, 500), 0u);
+    EXPECT_FALSE(here.any_control_due(0));
+    EXPECT_EQ(here.link(0), LinkState::kOpening);
+    // The answer to a close that waits goes first.
+    ASSERT_EQ(here.control_arrived(0, ControlKind::kOpen, 2), Status::kOk);
+    ASSERT_EQ(here.control_arrived(0, ControlKind::kClose, 0), Status::kOk);
+    here.contact_sent(0, true);
+    EXPECT_TRUE(here.control_due(0, ControlKind::kOpen));
+    EXPECT_EQ(here.opening_due(0, 500), 0u);
 }
 
 TEST(Contact, who_has_begun_a_message_is_welcomed_with_what_it_lacks) {

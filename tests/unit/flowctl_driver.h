@@ -47,7 +47,7 @@ class DrivenFlowControl : public FlowControl {
         return credits;
     }
     void contact_sent(PeerIndex to, Actions& actions) {
-        FlowControl::contact_sent(to);
+        FlowControl::contact_sent(to, true);
         (void)then(Status::kOk, actions);
     }
     void close(PeerIndex from, Actions& actions) {

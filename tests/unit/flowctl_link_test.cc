@@ -196,7 +196,9 @@ struct Duo {
         return packets;
     }
     void open() {
-        flow[0].contact_sent(0);
+        flow[0].contact_sent(0, true);
+        // More than a message of one packet.
+        ASSERT_EQ(flow[1].contact_retrieved(0, 2, true), Status::kOk);
         EXPECT_EQ(exchange(), 2u);
         EXPECT_EQ(flow[0].link(0), LinkState::kOpen);
         EXPECT_EQ(flow[1].link(0), LinkState::kOpen);

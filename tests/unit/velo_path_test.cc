@@ -162,6 +162,85 @@ TEST(VeloPathStalls, a_message_that_finds_no_contact_slot_at_once_is_counted_whe
     EXPECT_FALSE(path.stalls().any_waits());
 }
 
+/// Two processes' paths, each with a device of its own. Neither has heard of the other.
+struct VeloPathContact : testing::Test {
+    ScriptedDevice device;
+    VeloPath<ScriptedDevice> path{device,
+                                  std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kDynamic,
+                                                                         .peers = 1,
+                                                                         .mailbox_slots = 41,
+                                                                         .contact_slots = 1})),
+                                  4096};
+    std::array<std::byte, 200> data{};
+
+    Status send(velo_send_t& send, uint32_t bytes) {
+        send.data[0] = data.data();
+        send.bytes[0] = send.total = bytes;
+        return path.send(0, send);
+    }
+    void show(PacketStatus status) { device.shown.push_back({.payload = {}, .status = status.pack()}); }
+};
+
+TEST_F(VeloPathContact, our_opening_rides_in_the_packet_that_makes_the_contact) {
+    velo_send_t message = {};
+    ASSERT_EQ(send(message, 40), Status::kOk);
+    ASSERT_EQ(device.sent.size(), 1u);
+    EXPECT_TRUE(device.sent[0].status.contact);
+    EXPECT_EQ(device.sent[0].status.opens, path.flow().granted(0));
+    EXPECT_EQ(path.counters().opens_sent, 1u);
+    velo_send_t second = {};
+    ASSERT_EQ(send(second, 40), Status::kOk);
+    ASSERT_EQ(device.sent.size(), 2u);
+    EXPECT_EQ(device.sent[1].status.opens, 0u);
+}
+
+// Of a message of several packets, the first one's payload is full: the opening is in the status.
+TEST_F(VeloPathContact, an_opening_rides_in_a_long_message_too) {
+    velo_send_t message = {};
+    EXPECT_EQ(send(message, 200), Status::kOk);
+    ASSERT_EQ(device.sent.size(), 4u);
+    EXPECT_EQ(device.sent[0].status.length, kPayloadBytes);
+    EXPECT_EQ(device.sent[0].status.opens, path.flow().granted(0));
+    for (size_t i = 1; i < 4; ++i) EXPECT_EQ(device.sent[i].status.opens, 0u) << i;
+}
+
+TEST_F(VeloPathContact, an_opening_whose_packet_is_refused_rides_in_the_next_try) {
+    device.refuses_contact = true;
+    velo_send_t message = {};
+    EXPECT_EQ(send(message, 40), Status::kAgain);
+    EXPECT_EQ(path.send(0, message), Status::kAgain);
+    EXPECT_EQ(path.counters().opens_sent, 0u);
+    device.refuses_contact = false;
+    EXPECT_EQ(path.send(0, message), Status::kOk);
+    ASSERT_EQ(device.sent.size(), 1u);
+    EXPECT_NE(device.sent[0].status.opens, 0u);
+    EXPECT_EQ(path.counters().opens_sent, 1u);
+}
+
+TEST_F(VeloPathContact, an_opening_that_rides_is_taken_with_its_packet) {
+    show({.contact = true, .length = kPayloadBytes, .opens = 5});
+    EXPECT_EQ(path.poll(1, Sink{}), 1u);
+    EXPECT_EQ(path.counters().opens_received, 1u);
+    EXPECT_EQ(path.counters().malformed, 0u);
+    // The message goes on, so it was opened to the peer as well.
+    EXPECT_EQ(path.flow().link(0), flowctl::LinkState::kOpen);
+    EXPECT_EQ(path.flow().credits(0), 5u);
+}
+
+TEST_F(VeloPathContact, an_opening_in_any_other_packet_is_malformed) {
+    uint64_t malformed = 0;
+    for (const PacketStatus status :
+         {PacketStatus{.end_of_message = true, .length = 4, .opens = 5},
+          PacketStatus{.message_class = MessageClass::kCredit, .contact = true, .tag = 3, .length = 4, .opens = 5},
+          PacketStatus{.end_of_message = true, .contact = true, .length = kPayloadBytes + 1, .opens = 5},
+          PacketStatus{.end_of_message = true, .contact = true, .length = 4, .opens = PacketStatus::kOpensMax}}) {
+        show(status);
+        EXPECT_EQ(path.poll(1, Sink{}), 1u);
+        EXPECT_EQ(path.counters().malformed, ++malformed);
+    }
+    EXPECT_EQ(path.flow().link(0), flowctl::LinkState::kUnknown);
+}
+
 /// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of three
 /// packets: the packets are those of the bytes in a row, and the device is not asked for each one where the last part
 /// that has bytes holds all of it. A message that the host queued has one part, the first.
