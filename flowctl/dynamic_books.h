@@ -93,6 +93,11 @@ class DynamicBooks {
     /// patterns with 8 to 64 slots, CPU-bound and NIC-bound (64 processes, medians of three seeds), the 96
     /// overheads add up to 1,217 % with 2, 1,208 with 3, 1,178 with 4.
     static constexpr uint32_t kMessagesAheadMax = 3;
+    /// What a stream of the peer's needs, so that it does not stop at each message: fewer where messages of
+    /// others come in between, because credits come back meanwhile.
+    [[nodiscard]] uint32_t messages_ahead_max(const DynamicPeer& peer) const noexcept {
+        return kMessagesAheadMax / pattern_.own_gap(peer).value_or(kMessagesAheadMax + 1);
+    }
     static constexpr PeerIndex kNone = ActivityLists<DynamicPeer>::kNobody;
 
     [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger_[index]; }

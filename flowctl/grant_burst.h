@@ -135,8 +135,8 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
             credits = 0;
         }
         // Who was active before may hold what a stream lacks.
-        const bool from_idle =
-            ahead < wanted_ahead(peer) && affords(peer, wanted_ahead(peer), this->data_slots_);
+        const bool from_idle = ahead < this->messages_ahead_max(peer) &&
+                               affords(peer, this->messages_ahead_max(peer), this->data_slots_);
         if (from_idle || credits < wanted) this->recall(from_idle, outbox);
         if (credits != 0) give(index, credits, outbox);
     }
@@ -147,16 +147,11 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         const std::optional<uint32_t> gap = pattern_.own_gap(peer);
         return gap && uint64_t{messages} * this->burst_packets(peer) * (*gap + 1) <= slots;
     }
-    /// Messages beyond the next one that a stream needs credits for, so that it does not stop at each: fewer
-    /// where messages of others come in between, because credits come back meanwhile.
-    [[nodiscard]] uint32_t wanted_ahead(const DynamicPeer& peer) const {
-        constexpr uint32_t most = Quota::kMessagesAheadMax;
-        return most / pattern_.own_gap(peer).value_or(most + 1);
-    }
     /// Those that there are slots for.
     [[nodiscard]] uint32_t messages_ahead(const DynamicPeer& peer) const {
         uint32_t messages = 0;
-        while (messages < wanted_ahead(peer) && affords(peer, messages + 1, this->spare_slots())) ++messages;
+        while (messages < this->messages_ahead_max(peer) && affords(peer, messages + 1, this->spare_slots()))
+            ++messages;
         return messages;
     }
 

@@ -57,7 +57,7 @@ class ActivityQuota : public DynamicBooks {
     }
 
     /// One step towards slots for senders that go on: the one that has been in the low list longest is asked
-    /// for what it holds, where that is more than its share and more than its messages can need, or, if
+    /// for what it holds, where that is more than twice its share and more than its messages can need, or, if
     /// `from_idle`, where it is idle.
     void recall(bool from_idle, Outbox& outbox) {
         for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
@@ -66,8 +66,8 @@ class ActivityQuota : public DynamicBooks {
         const DynamicPeer& victim = at(index);
         const bool idle = is_idle(victim);
         const uint32_t kept = idle ? min_quota_ : fair_quota(owners_ - inactive_);
-        const uint32_t needed = (1 + kMessagesAheadMax) * burst_packets(victim) + min_quota_;
-        const bool much = victim.granted() > std::max(kept, needed);
+        const uint32_t needed = (1 + messages_ahead_max(victim)) * burst_packets(victim) + min_quota_;
+        const bool much = victim.granted() > std::max(2 * kept, needed);
         if (victim.blocked || !(much || (idle && from_idle))) return move(index, Activity::kMedium);
         ledger_.release(index, victim.quota() - std::min(victim.quota(), kept));
         if (idle) return after_theft(index, outbox);

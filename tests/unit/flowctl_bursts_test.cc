@@ -301,7 +301,6 @@ TEST(SharesAboveAMessage, who_sends_on_is_not_asked_for_what_its_share_loses) {
     EXPECT_EQ(requests_after_others(receiver, 70, 100), 0u);
 }
 
-// Four messages are more than any stream needs.
 TEST(SharesAboveAMessage, who_holds_more_than_its_messages_can_need_is_asked_where_others_lack_it) {
     Receiver receiver(dynamic_plan(8, 8 * 120, 2, Stealing::kTurns));
     EXPECT_GE(requests_after_others(receiver, 180, 180), 1u);
