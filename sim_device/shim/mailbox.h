@@ -204,8 +204,12 @@ class MailboxReader {
         if (std::atomic_ref(packet.status).load(std::memory_order_relaxed) != shown_status_) [[unlikely]] {
             ++overflows_;  // overwritten under the reader's eyes
         }
-        fetch_ahead(place_);
-        if (PacketStatus::unpack(shown_status_).end_of_message) in_message_ = 0;
+        // Behind a message's end lies what may be being written.
+        if (PacketStatus::unpack(shown_status_).end_of_message) {
+            in_message_ = 0;
+        } else {
+            fetch_ahead(place_);
+        }
         step();
         if (PacketStatus::fills_contact_slot(shown_status_)) [[unlikely]]
             free_contacts(1);
