@@ -28,7 +28,7 @@ double resident_bytes() {
 }
 
 void send_all(const std::string& label, int count, int bytes, const std::string& file) {
-    // What the program itself needs is touched before.
+    // The program's own memory is touched before.
     std::vector<MPI_Request> requests(static_cast<size_t>(count), MPI_REQUEST_NULL);
     std::vector<char> message(static_cast<size_t>(bytes), 1);
     const double before = resident_bytes();

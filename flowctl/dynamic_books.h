@@ -1,5 +1,5 @@
-/// What the policies of dynamic flow control share: ledger, activity lists, pattern of messages, and links
-/// (FC 6).
+/// The part that all policies of dynamic flow control share: ledger, activity lists, pattern of messages, and
+/// links (FC 6).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace velo::flowctl {
 
-/// What one process keeps for one peer (FC 6.2), beside its credit_slots + 1 thresholds of two bytes each.
+/// State of one peer (FC 6.2), beside its credit_slots + 1 thresholds of two bytes each.
 struct DynamicPeer : FifoAccount {
     /// Thresholds reached since the last monitoring point.
     uint8_t thresholds_reached = 0;
@@ -42,7 +42,7 @@ struct DynamicPeer : FifoAccount {
 };
 static_assert(sizeof(DynamicPeer) == 48, "with three thresholds 54 bytes, a third of FC's 150 (equation 7)");
 
-/// What happened among the senders of one receiver.
+/// Counts of one receiver's events.
 struct DynamicCounters {
     uint64_t steals = 0;
     uint64_t list_moves = 0;
@@ -93,8 +93,8 @@ class DynamicBooks {
     /// patterns with 8 to 64 slots, CPU-bound and NIC-bound (64 processes, medians of three seeds), the 96
     /// overheads add up to 1,217 % with 2, 1,208 with 3, 1,178 with 4.
     static constexpr uint32_t kMessagesAheadMax = 3;
-    /// What a stream of the peer's needs, so that it does not stop at each message: fewer where messages of
-    /// others come in between, because credits come back meanwhile.
+    /// Messages ahead that a stream of the peer's needs so that it does not stop at each: fewer where
+    /// messages of others come in between, because credits come back meanwhile.
     [[nodiscard]] uint32_t messages_ahead_max(const DynamicPeer& peer) const noexcept {
         return kMessagesAheadMax / pattern_.own_gap(peer).value_or(kMessagesAheadMax + 1);
     }
@@ -112,8 +112,8 @@ class DynamicBooks {
     [[nodiscard]] uint32_t burst_packets(const DynamicPeer& peer) const noexcept {
         return std::min(pattern_.expected_packets(peer), std::max(min_quota_, data_slots_ / 2));
     }
-    /// What is missing to the rest of the burst, and to the minimum quota, which tells of the next message
-    /// when it comes too early. A message that is longer than expected goes on in halves of a burst.
+    /// Credits that are missing to the rest of the burst, and to the minimum quota, which tells of the next
+    /// message when it comes too early. A message that is longer than expected goes on in halves of a burst.
     [[nodiscard]] uint32_t lacking(const DynamicPeer& peer, uint32_t messages_ahead = 0) const noexcept {
         const uint32_t packets = burst_packets(peer);
         const uint32_t sent = peer.times.message_packets;
@@ -126,7 +126,7 @@ class DynamicBooks {
     [[nodiscard]] bool spare(uint64_t credits) const noexcept {
         return credits + slots_for_newcomers() <= spare_slots();
     }
-    /// What can be granted for messages that are only expected, if no newcomer is.
+    /// Slots that can be granted for messages that are only expected, if no newcomer is.
     [[nodiscard]] uint32_t spare_slots() const noexcept {
         const uint32_t available = ledger_.available_slots();
         return available - std::min(available, data_slots_ / kHeldBack);

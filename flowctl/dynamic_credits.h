@@ -67,7 +67,7 @@ class DynamicCredits : public Policy {
         outbox.add(by, ControlKind::kReturnResponse);
         return Status::kOk;
     }
-    /// What a response that leaves now gives up. Its packet costs a credit of what is kept.
+    /// Credits that a response gives up if it leaves now. Its packet costs a credit of what is kept.
     [[nodiscard]] uint32_t excess_credits(PeerIndex to) const noexcept {
         const uint32_t credits = at(to).credits();
         return credits > min_quota_ ? credits - min_quota_ : 0;
@@ -271,7 +271,7 @@ class DynamicCredits : public Policy {
 };
 
 using PaperCredits = DynamicCredits<ThresholdGrant<PaperQuota, false>>;
-/// Where senders come in any order, one gap in e^4 is longer than four usual ones, and not one in e^2.
+/// With senders in random order, one gap in e^4 is longer than four usual ones, and not one in e^2.
 using PatientCredits = DynamicCredits<ThresholdGrant<ActivityQuota<2, false>, true>>;
 using BurstCredits = DynamicCredits<BurstGrant<ActivityQuota<4, true>>>;
 

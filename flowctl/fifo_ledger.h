@@ -14,10 +14,10 @@
 
 namespace velo::flowctl {
 
-/// What one process books about one peer, beside its credit_slots + 1 thresholds of two bytes each.
+/// The account of one peer, beside its credit_slots + 1 thresholds of two bytes each.
 class FifoAccount : public Account {
   public:
-    /// What the peer should have in the near future (FC's intended_quota).
+    /// Slots that the peer should have in the near future (FC's intended_quota).
     [[nodiscard]] uint32_t quota() const noexcept { return quota_; }
     /// Credits held by the peer, under way to it, or in packets that are not retrieved (FC's
     /// current_credits).
@@ -252,7 +252,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
         (begun(from) ? credits_of((*this)[from]) : (*this)[from].piggybacked_) = credits;
     }
 
-    /// Whether there are slots for an account with so many credits.
+    /// Whether there are slots for an account with this number of credits.
     [[nodiscard]] bool can_lend(uint32_t credits) const noexcept {
         return std::min(available_slots_, unassigned_slots_) >= credit_slots_ + credits;
     }

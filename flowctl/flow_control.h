@@ -48,7 +48,7 @@ namespace velo::flowctl {
 /// - Credits are taken for a piggyback only when the packet that carries them goes at once, and never while
 /// the outbox has
 ///   something due to the peer. Credits inside a packet that itself waits for a credit can make two processes
-///   wait for each other for ever; credits that overtake a return overflow the credit region.
+///   wait for each other without end; credits that overtake a return overflow the credit region.
 /// - After an event, send_control() is called; resend_control() is called again and again as long as
 /// control_refused().
 ///   Packets between two processes stay in order. Before data, send_control_to() is called where
@@ -127,7 +127,7 @@ class FlowControl {
                   [&](auto& credits) { return credits.credits_arrived(from, returned, outbox_); });
     }
 
-    /// What goes to the peer now fills contact slots there, without credits.
+    /// Whether messages to the peer fill contact slots now, without credits.
     [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
         return on_dynamic(false, [&](const auto& credits) { return credits.by_contact(to); });
     }
@@ -237,7 +237,7 @@ class FlowControl {
     // Control packets. `Send` is Status(PeerIndex to, ControlKind kind, uint32_t value): kOk, kPeerDead
     // (given up), or kAgain, which changes nothing; it calls no event of this object.
 
-    /// Sends what became due since the last call. What the device refuses stays for resend_control().
+    /// Sends what became due since the last call. Packets that the device refuses stay for resend_control().
     template <class Send>
     void send_control(Send&& send) {
         if (outbox_.fresh_empty()) [[likely]]
@@ -263,7 +263,7 @@ class FlowControl {
         ControlKind kind = ControlKind::kCredits;
         uint32_t value = 0;
     };
-    /// What goes to the peer next. False: nothing can go now.
+    /// The control packet that goes to the peer next. False: none can go now.
     [[nodiscard]] bool next_control(PeerIndex to, Control& control) const {
         if (!outbox_.due(to)) return false;
         const ControlSet ready = outbox_.ready(to, credits(to) != 0);
@@ -271,7 +271,7 @@ class FlowControl {
         control = {.kind = ready.first(), .value = control_value(to, ready.first())};
         return true;
     }
-    /// What next_control() named has been handed to the device, or is given up with a dead peer.
+    /// The packet that next_control() named has been handed to the device, or is given up with a dead peer.
     void control_left(PeerIndex to, const Control& control) {
         outbox_.left(to, control.kind, control.value);
         if (costs_a_credit(control.kind)) {

@@ -126,7 +126,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         const uint32_t wanted = this->lacking(peer, ahead);
         uint32_t credits = std::min(wanted, ledger_.available_slots());
         if (peer.times.message_packets == 0) {
-            // Where there are slots for all that are active, a sender does not wait for others.
+            // A sender does not wait for others when there are slots for all that are active.
             if (ahead == 0 && !this->spare(uint64_t{wanted} * (pattern_.mean_gap() + 1))) {
                 if (wanted != 0) pattern_.enqueue(ledger_.entries(), index);
                 credits = std::min(below_min, ledger_.available_slots());
@@ -134,20 +134,20 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         } else if (credits < wanted && below_min == 0 && credits < this->burst_packets(peer) / 2) {
             credits = 0;
         }
-        // Who was active before may hold what a stream lacks.
+        // Idle senders may hold the credits that a stream lacks.
         const bool from_idle = ahead < this->messages_ahead_max(peer) &&
                                affords(peer, this->messages_ahead_max(peer), this->data_slots_);
         if (from_idle || credits < wanted) this->recall(from_idle, outbox);
         if (credits != 0) give(index, credits, outbox);
     }
 
-    /// Whether so many messages of each sender that is active, as far as this one's last gap says, fit in
-    /// `slots`.
+    /// Whether `slots` hold this number of messages of each active sender, as many of which there are as this
+    /// one's last gap says.
     [[nodiscard]] bool affords(const DynamicPeer& peer, uint32_t messages, uint32_t slots) const {
         const std::optional<uint32_t> gap = pattern_.own_gap(peer);
         return gap && uint64_t{messages} * this->burst_packets(peer) * (*gap + 1) <= slots;
     }
-    /// Those that there are slots for.
+    /// The number of them that there are slots for.
     [[nodiscard]] uint32_t messages_ahead(const DynamicPeer& peer) const {
         uint32_t messages = 0;
         while (messages < this->messages_ahead_max(peer) && affords(peer, messages + 1, this->spare_slots()))

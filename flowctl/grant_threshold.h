@@ -25,7 +25,7 @@ class ThresholdGrant : public Quota {
     /// due goes back in one packet.
     void return_due_credits(PeerIndex index, Outbox& outbox) {
         uint32_t credits = 0;
-        // Where nothing is available, at least one credit has just gone back: for the slot that the packet
+        // When nothing is available, at least one credit has just gone back: for the slot that the packet
         // left.
         while (ledger_.reached(index) && ledger_.available_slots() != 0 && credits < return_max_) {
             const DynamicPeer& peer = at(index);

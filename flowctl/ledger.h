@@ -15,7 +15,7 @@
 
 namespace velo::flowctl {
 
-/// What every mode books about a peer.
+/// The part of an account that every mode has.
 class Account {
   public:
     /// Sender role: packets that may still go to the peer (FC 5.1).

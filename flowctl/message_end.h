@@ -1,4 +1,4 @@
-/// What retrieved packets say of the message that they belong to.
+/// The end of a message, as its retrieved packets tell it.
 #pragma once
 
 namespace velo::flowctl {

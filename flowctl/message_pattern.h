@@ -12,7 +12,7 @@
 
 namespace velo::flowctl {
 
-/// What a receiver keeps for one sender.
+/// A receiver's record of one sender.
 struct MessageTimes {
     /// Counted in messages of all senders: the peer's last one.
     uint32_t last_message = 0;

@@ -1,4 +1,4 @@
-/// What the machine asks of its driver: the control packets that are due to each peer, which of them leaves
+/// The machine's requests to its driver: the control packets that are due to each peer, which of them leaves
 /// next, and which peers' messages may go on.
 ///
 /// Owner: FlowControl, whose modes and links add to it. Thread: the engine's. O(1) an operation; only know()
@@ -16,7 +16,7 @@
 
 namespace velo::flowctl {
 
-/// What a control packet says, in the order in which those that are due to one peer leave.
+/// Kinds of control packets, in the order in which those that are due to one peer leave.
 enum class ControlKind : uint8_t {
     /// Answer to kClose: its sender uses no slots of the peer's and returns no credits from here on, until it
     /// opens
@@ -117,7 +117,7 @@ class Outbox {
         at(to).due.add(kind);
         line_up(to);
     }
-    /// What has not left of these kinds is void.
+    /// Packets of these kinds that have not left are void.
     void remove(PeerIndex to, ControlSet kinds) {
         Entry& entry = at(to);
         entry.due.remove(kinds);

@@ -12,8 +12,8 @@
 
 namespace velo::flowctl {
 
-/// `kIdleGaps`: usual gaps between two messages of one sender after which it counts as idle. Where senders
-/// come in any order, one gap in e^n is longer than n usual ones. `kRecallsExcess`: a sender that holds far
+/// `kIdleGaps`: usual gaps between two messages of one sender after which it counts as idle. With senders
+/// in random order, one gap in e^n is longer than n usual ones. `kRecallsExcess`: a sender that holds far
 /// more than its next message needs is asked for the rest (with grants of whole messages, BurstGrant).
 template <uint32_t kIdleGaps, bool kRecallsExcess>
 class ActivityQuota : public DynamicBooks {
@@ -76,7 +76,7 @@ class ActivityQuota : public DynamicBooks {
     }
 
   private:
-    /// A peer has been idle for long after so many gaps, and so many messages of others beyond them.
+    /// Gaps after which a peer has been idle for long, and messages of others beyond them.
     static constexpr uint32_t kLongGaps = 8;
     static constexpr uint32_t kLongMessages = 64;
 
@@ -111,7 +111,7 @@ class ActivityQuota : public DynamicBooks {
         after_theft(victim_index, outbox);
     }
 
-    /// What each of `active` senders would have if no other had more than its minimum quota.
+    /// The quota that each of `active` senders would have if no other had more than its minimum quota.
     [[nodiscard]] uint32_t fair_quota(uint32_t active) const {
         const uint32_t inactive = ledger_.lent_slots() + inactive_ * min_quota_;
         const uint32_t shared = data_slots_ - std::min(data_slots_, inactive);

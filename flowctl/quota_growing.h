@@ -65,7 +65,7 @@ class GrowingQuota {
     }
 
   private:
-    /// What a quota has grown by and its sender has not been told of.
+    /// Slots by which a quota has grown and which have not been reported to its sender.
     std::vector<uint32_t> promised_;
     uint32_t credit_slots_;
     uint32_t step_;

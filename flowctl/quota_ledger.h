@@ -11,7 +11,7 @@
 
 namespace velo::flowctl {
 
-/// What one process keeps for one peer (FC 5.1), 32 bits each.
+/// The account of one peer (FC 5.1), 32 bits each.
 class QuotaAccount : public Account {
   public:
     /// Slots of our mailbox that the peer owns and knows of.
@@ -70,7 +70,7 @@ class QuotaLedger : public Ledger<QuotaLedger, QuotaAccount> {
         return Status::kOk;
     }
 
-    /// Of the retrieved packets' credits so many go back to the peer.
+    /// This number of the retrieved packets' credits goes back to the peer.
     void return_credits(PeerIndex to, uint32_t credits) {
         const Audit audit(*this, to);
         uint32_t& retrieved = retrieved_of((*this)[to]);

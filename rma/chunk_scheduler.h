@@ -43,7 +43,7 @@ struct Chunk {
 
 class ChunkScheduler {
   public:
-    /// What Chunk::bytes can say.
+    /// Limit of Chunk::bytes.
     static constexpr uint64_t kChunkBytesMax = std::numeric_limits<decltype(Chunk::bytes)>::max();
 
     explicit ChunkScheduler(uint32_t outstanding_max)
@@ -66,7 +66,7 @@ class ChunkScheduler {
     bool next(Chunk& chunk) {
         VELO_DCHECK(outstanding_ <= outstanding_max_, "%u of %u chunks", outstanding_, outstanding_max_);
         if (outstanding_ == outstanding_max_ || waiting_count_ == 0) return false;
-        // What waits has at most as many under way as there are in all.
+        // A waiting operation has at most as many chunks under way as there are in all.
         while (waiting_[fewest_].front == nullptr) {
             ++fewest_;
             VELO_DCHECK(fewest_ <= outstanding_, "%u transfers wait, unseen", waiting_count_);

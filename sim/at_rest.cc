@@ -33,7 +33,7 @@ std::string pair_name(const Process& one, const Process& other) {
     return "processes " + std::to_string(one.rank()) + " and " + std::to_string(other.rank());
 }
 
-/// What a process still has to do for one of its peers.
+/// Work that a process still has for one of its peers.
 std::string unrest_of_peer(const Process& process, const FlowControl& flow, DeviceAddr peer) {
     if (peer >= flow.known()) return "";  // met, and sent nothing
     const auto of = [&](std::string_view what) {

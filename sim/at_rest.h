@@ -1,4 +1,4 @@
-/// What must hold of every pair of processes when a simulated job has ended.
+/// Conditions on every pair of processes when a simulated job has ended.
 #pragma once
 
 #include <string>

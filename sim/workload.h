@@ -14,7 +14,7 @@ struct WorkloadConfig {
     uint32_t bytes = 2048;    ///< of a message, without its 16 bytes of header
     uint32_t iterations = 1;  ///< phases: of each step
     uint32_t warmup = 0;      ///< iterations before those, not timed; then a barrier
-    uint32_t active = 0;      ///< alltoall: only the first so many ranks; hot_then_all: at first; 0: all
+    uint32_t active = 0;      ///< alltoall: number of ranks that take part; hot_then_all: at first; 0: all
     bool barrier = false;     ///< after each iteration; phases: always after the last one of a step
     std::vector<uint32_t> steps{};  ///< phases: active ranks, one number for each step
     uint32_t repetitions = 1;       ///< scatterv: with one root

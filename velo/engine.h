@@ -325,7 +325,7 @@ class Engine {
     uint32_t drive_transfers();
     uint32_t drive(rma::ChunkScheduler& scheduler);
     rma::ChunkScheduler& copies_of(velo_peer& peer);
-    /// What became of a chunk: it was copied here and now, it ends later, or it was not begun, because the
+    /// The fate of a chunk: it was copied here and now, it ends later, or it was not begun, because the
     /// device's queue is full.
     enum class Issued : uint8_t { kCopied, kBegun, kHeld };
     Issued issue(const rma::Chunk& chunk);

@@ -208,7 +208,7 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             break;
         }
         case Origin::kCopy:
-            // Where it never will, the host hears of the peer's end.
+            // If it never will, the peer's end is reported to the host.
             memory_.free(&send);
             break;
         case Origin::kControl: {

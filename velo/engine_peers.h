@@ -38,7 +38,7 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         return Status::kUnsupported;
     };
     if (address.job != options_.identity.job) return Status::kOk;
-    // Where a node's size differs, so does what each takes for the other's node.
+    // Two processes with different node sizes disagree on each other's node.
     const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
     if (same_nodes && address.node == options_.device.node) return Status::kOk;
     if (const auto setting = difference(here.settings, address.settings); setting) {
@@ -155,7 +155,7 @@ bool Engine<D>::quiet(const velo_peer& peer) {
     if (peer.in_pending || peer.in_copying) return false;
     bool waited_for =
         std::any_of(helps_.begin(), helps_.end(), [&](const Help& help) { return help.peer == &peer; });
-    // What is under way, such as a direct copy that another thread makes, has a slot.
+    // An operation under way, such as a direct copy that another thread makes, has a slot.
     const auto look_at = [&](const rma::Transfer& transfer) {
         waited_for |= static_cast<const RmaState&>(transfer).peer == &peer;
     };

@@ -1,7 +1,7 @@
 /// Engine: the messages between engines, and what this process does for its peers' transfers. Part of
 /// engine.h.
 ///
-/// What a peer asks for is checked against the own translation table, and answered with a status. An answer
+/// A peer's request is checked against the own translation table, and answered with a status. An answer
 /// counts only from the peer that was asked.
 #pragma once
 
@@ -105,7 +105,7 @@ void Engine<D>::push_ended(Push& push, Status status) {
     if (waiting->refused != Status::kOk) wait_ended(cookie, waiting->refused, 0);
 }
 
-/// What waits under a cookie ends; a cookie that nothing waits under is no error.
+/// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
 template <class D>
 void Engine<D>::wait_ended(uint32_t cookie, Status status, uint64_t value) {
     Waiting* found = slots_.find(cookie);

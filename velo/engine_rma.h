@@ -307,7 +307,7 @@ void Engine<D>::finished(velo_rma_t& op, Status status) {
     --upcall_depth_;
 }
 
-/// What the user can do about an operation that failed.
+/// The remedy for an operation that failed.
 [[nodiscard]] constexpr const char* remedy(Status status) {
     switch (status) {
         case Status::kAtuFault: return "Look for accesses outside a window, and to memory that was detached.";

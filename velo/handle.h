@@ -1,7 +1,7 @@
 /// Whether a handle can be relied on.
 ///
 /// Handles come from the host's memory, and osc/rdma of Open MPI 4.1 hands over pointers into a table that
-/// its owner changes meanwhile. What arrives may be half of one handle and half of another, so a handle
+/// its owner changes meanwhile. The copy may be half of one handle and half of another, so a handle
 /// carries a check of itself.
 #pragma once
 

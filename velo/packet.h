@@ -25,7 +25,7 @@ enum class MessageClass : uint8_t {
     kCredit = 2,  ///< a flow control packet, not part of any message; its tag is a CreditTag
 };
 
-/// What a flow control packet says (flowctl/outbox.h). Its payload is one value of 32 bits, 0 where none is named.
+/// Kinds of flow control packets (flowctl/outbox.h). Its payload is one value of 32 bits, 0 where none is named.
 enum class CreditTag : uint8_t {
     kCredits = 0,         ///< returned credits
     kReturnRequest = 1,   ///< compulsory request (FC 6.1)
@@ -48,8 +48,7 @@ struct PacketStatus {
     bool contact = false;  ///< fills a contact slot (Admission::kContact)
     uint8_t tag = 0;
     uint8_t length = 0;  ///< bytes of payload, 0 to 56
-    /// Of a message's packet that fills a contact slot: its sender opens its mailbox to the receiver, with so many
-    /// first credits (CreditTag::kOpen); 0: it does not.
+    /// First credits of an opening that rides in a message's packet with `contact` (CreditTag::kOpen); 0: none does.
     uint16_t opens = 0;
 
     static constexpr uint32_t kContactBit = 38;

@@ -1,7 +1,7 @@
 /// Parameters that all ranks of a job which meet through the device need alike, as each publishes them.
 ///
-/// Flat, part of EngineAddress. What follows from them, such as a mailbox's slots, differs as well where they
-/// do, but is not what the user gave.
+/// Flat, part of EngineAddress. Values derived from them, such as a mailbox's slots, differ as well where
+/// they do, but is not what the user gave.
 #pragma once
 
 #include <array>

@@ -55,7 +55,7 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
     std::abort();
 }
 
-/// What an action on the engine returns. Containers of the engine grow with what is under way.
+/// The result of an action on the engine. Containers of the engine grow with what is under way.
 template <class Action>
 auto with_memory(velo_engine& engine, Action action) noexcept {
     try {

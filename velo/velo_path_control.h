@@ -46,7 +46,7 @@ Status VeloPath<D>::send_control_packet(DeviceAddr to, flowctl::ControlKind kind
                             .length = sizeof value};
     };
     const Status status = device_.send(to, 1, contact ? Admission::kContact : Admission::kCredited, fill);
-    // What a dead peer was to get is given up without being counted.
+    // Packets to a dead peer are given up without being counted.
     if (status == Status::kOk) count_sent(kind, value);
     return status;
 }

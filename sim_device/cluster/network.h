@@ -25,7 +25,7 @@ struct NetworkConfig {
     /// that finds the queue full waits. 32 is an estimate: a dozen write-combining buffers of a core, and the
     /// posted writes that a device of PCIe grants.
     uint32_t nic_queue_packets = 32;
-    bool control_free = false;  ///< packets of flow control keep nobody from using NICs and links (FC 7.1)
+    bool control_free = false;  ///< packets of flow control take no time of NICs and links (FC 7.1)
 };
 
 /// A CPU that writes packets to its NIC: from `start_ns` on, in `packet_ns` each.

@@ -243,7 +243,7 @@ class MailboxReader {
     /// Contact slots that are taken, and all that were freed.
     [[nodiscard]] uint32_t contacts_taken() const { return control_->contacts.load(std::memory_order_acquire); }
     [[nodiscard]] uint64_t contacts_freed() const { return contacts_freed_; }
-    /// Only the owner subtracts; more than are taken are somebody's garbage.
+    /// Only the owner subtracts; a count above those taken is a stray write.
     void free_contacts(uint32_t count) {
         const uint32_t taken = control_->contacts.load(std::memory_order_relaxed);
         control_->contacts.fetch_sub(std::min(count, taken), std::memory_order_release);

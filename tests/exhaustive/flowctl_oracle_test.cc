@@ -1,4 +1,4 @@
-// What ships and the independent model of FC 6 do the same, event for event, on random paths.
+// The production code and the independent model of FC 6 do the same, event for event, on random paths.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -53,7 +53,7 @@ class MailboxWorld {
         bool check_invariants = true;
         /// Links that each process may close, at any time.
         uint8_t closings = 0;
-        /// Control packets that end links and that each process sends by mistake. What is asked then is that
+        /// Control packets that end links and that each process sends by mistake. The only goal then is that
         /// everything comes to rest.
         uint8_t strays = 0;
         Bug bug = Bug::kNone;

@@ -66,7 +66,8 @@ class PacketQueue {
     uint32_t size_ = 0;
 };
 
-/// What is under way from one process to another, in a mailbox, before it, or in the sender's outbox.
+/// Packets and credits under way from one process to another, in a mailbox, before it, or in the sender's
+/// outbox.
 struct Travelling {
     uint32_t packets = 0;  ///< that cost a credit
     uint32_t credits = 0;  ///< returned

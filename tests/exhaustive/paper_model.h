@@ -22,17 +22,17 @@ namespace velo::exhaustive {
 /// How a step of FC 6 is read. The defaults hold; docs/flow-control.md says where in the paper each question
 /// arises.
 struct Interpretation {
-    /// What enters the FIFO when fewer slots are available than the threshold asks for.
+    /// The entry of the FIFO when fewer slots are available than the threshold asks for.
     enum class ShortOfSlots : uint8_t { kGranted, kComputed };
     /// When the threshold is reached in the regular way.
     enum class Reached : uint8_t { kAtLeast, kExactly };
-    /// What a blocked sender's reached threshold changes when one credit is returned. kConsume: the head is
+    /// The effect of a blocked sender's reached threshold when one credit is returned. kConsume: the head is
     /// taken out and off the retrieved packets, a 1 enters. kUncount: one retrieved packet fewer. kNothing.
     enum class BlockedOne : uint8_t { kConsume, kUncount, kNothing };
     /// The same when none is returned. kNothing; kReset: no packet is retrieved, the computed threshold or
     /// a 0 or 1 takes the head's place.
     enum class BlockedNone : uint8_t { kNothing, kResetComputed, kResetOne };
-    /// What a compulsory response does to the FIFO.
+    /// The effect of a compulsory response on the FIFO.
     enum class Response : uint8_t { kTrim, kUntouched };
     /// Retrieved packets beyond the threshold, in the piggybacking way.
     enum class Overshoot : uint8_t { kCarry, kReset };
@@ -224,7 +224,7 @@ class PaperModel {
         outbox_.visit_state(visit);
     }
 
-    // What the model has not.
+    // Not modelled.
 
     [[nodiscard]] Status run_retrieved(PeerIndex, uint32_t) { return Status::kUnsupported; }
     void settle_run() {}

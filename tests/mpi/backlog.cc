@@ -15,7 +15,7 @@ using mpi_test::Suite;
 constexpr int kTag = 1;
 constexpr int kEndTag = 2;
 constexpr useconds_t kLookUs = 2000;
-constexpr std::size_t kContents = 16;  ///< so many buffers are sent in turn
+constexpr std::size_t kContents = 16;  ///< buffers that are sent in turn
 
 std::size_t resident_bytes() {
     std::ifstream file("/proc/self/statm");
@@ -25,7 +25,7 @@ std::size_t resident_bytes() {
     return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// What one run needs. ob1's own request is part of the memory where a message does not go without one.
+/// Time and memory of one run. The memory includes ob1's own requests.
 struct Load {
     std::size_t bytes;
     int count;

@@ -16,7 +16,7 @@ namespace {
 
 using flowctl::Mode;
 
-/// What each rank sends to each other one, and that all who receive wait for exactly that.
+/// Messages that each rank sends to each other one; all receivers wait for exactly those.
 std::map<std::pair<uint32_t, uint32_t>, uint32_t> traffic(const Workload& workload) {
     std::map<std::pair<uint32_t, uint32_t>, uint32_t> sent;
     std::vector<uint64_t> receives(workload.config().processes);

@@ -1,5 +1,5 @@
 // Production flow control and packet path over a network that delays and refuses at random: no overflow,
-// nothing lost or out of order, conservation of each pair, and everybody at rest at the end.
+// nothing lost or out of order, conservation of each pair, and all processes at rest at the end.
 //
 // VELO_STRESS_SEED repeats one world, VELO_STRESS_EVENTS sets how many events all worlds have together.
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using flowctl::Stealing;
 
 constexpr uint32_t kMessageBytesMax = 2048;
 
-/// What a world is made of; all of it comes from its seed.
+/// The configuration of a world, drawn from its seed.
 struct WorldConfig {
     Plan plan;
     uint32_t processes = 3;
@@ -114,7 +114,7 @@ class World {
         }
     }
 
-    /// No more messages, no refusals: everything arrives, and everybody rests.
+    /// No more messages, no refusals: everything arrives, and all processes rest.
     void settle() {
         network_.refuse(0);
         for (uint32_t round = 0;; ++round) {

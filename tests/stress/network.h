@@ -87,7 +87,7 @@ class Network {
             }
             contacts_[to] += PacketStatus::fills_contact_slot(entry.status);
         }
-        // What is under way counts as if it were in the mailbox: no device may make it overflow.
+        // Packets under way count as if they were in the mailbox: no device may make it overflow.
         filled_[to] += packets;
         if (config_.bounded && filled_[to] > config_.mailbox_slots) ++overflows_;
         return Status::kOk;

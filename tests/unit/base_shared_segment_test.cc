@@ -187,7 +187,8 @@ TEST(SharedSegment, a_limit_of_file_sizes_is_an_error_and_not_the_end_of_the_pro
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
-/// What `set_up` throws in a thread where the system call `number` is denied, as by a container's profile.
+/// The exception of `set_up` in a thread where the system call `number` is denied, as by a container's
+/// profile.
 template <class SetUp>
 std::string error_where_denied(long number, SetUp set_up) {
     std::string text;

@@ -148,7 +148,7 @@ TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
         EXPECT_GT(events.contacts, 0u) << "nobody began without slots";
     }
     if (GetParam().mailbox_slots != 0) {
-        EXPECT_GT(events.closes, 0u) << "nobody left";
+        EXPECT_GT(events.closes, 0u) << "no link was closed";
     }
 }
 

@@ -1,4 +1,4 @@
-// What velo.h promises its host about locks and callbacks.
+// velo.h's promises about locks and callbacks.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -159,7 +159,7 @@ TEST(EngineHostPromiseDeathTest, a_process_without_memory_ends_the_job_with_a_li
     EXPECT_DEATH(run_out_of_memory(), "velo: rank 1: the process has no memory left");
 }
 
-/// What may be NULL may be so.
+/// Optional arguments may be NULL.
 TEST(EngineHostPromise, needs_no_log) {
     velo_params_t params = default_params();
     params.stats = 1;

@@ -34,7 +34,7 @@ struct Turns : testing::Test {
     void message(PeerIndex from, uint32_t length = kPackets, bool says_it_waited = false) {
         for (uint32_t left = length; left != 0;) {
             const uint32_t packets = std::min(left, receiver.flow.granted(from));
-            ASSERT_NE(packets, 0u) << "sender " << from << " waits for ever";
+            ASSERT_NE(packets, 0u) << "sender " << from << " waits without end";
             left -= packets;
             waits += left != 0;
             for (uint32_t i = 1; i <= packets; ++i) {
@@ -48,7 +48,7 @@ struct Turns : testing::Test {
             for (PeerIndex peer = 0; peer < kSenders; ++peer) message(peer);
         }
     }
-    /// Nobody waits in so many rounds, and each sender has a return for each of its messages.
+    /// No sender waits in this number of rounds, and each has a return for each of its messages.
     void expect_smooth(int count) {
         waits = 0;
         returns.assign(kSenders, 0);
@@ -165,7 +165,7 @@ TEST_F(Turns, who_has_fallen_silent_when_slots_are_free_again_is_given_none) {
     plan.sender_slots_max = 14;
     receiver = Receiver(plan);
     rounds(5);
-    // Slots for another turn are free only after so many short messages that all others are silent.
+    // Slots for another turn are free only after enough short messages for all others to be idle.
     for (int i = 0; i < 60; ++i) message(i % 2, 1);
     ASSERT_GE(receiver.available(), kPackets + 14 * kSenders / 16);
     for (PeerIndex peer = 3; peer < kSenders; ++peer) EXPECT_EQ(receiver.flow.granted(peer), 2u) << peer;

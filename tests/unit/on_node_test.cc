@@ -223,7 +223,7 @@ TEST(OnNode, messages_of_a_process_that_ends_before_it_is_attached_are_lost) {
     EXPECT_EQ(receiver.unanswered(), 0u);
 }
 
-/// What a consumer writes back is no more trusted than what a producer writes.
+/// A consumer's writes are trusted no more than a producer's.
 TEST_F(OnNodePair, a_reader_that_claims_to_have_read_what_was_not_written_is_a_loss) {
     ASSERT_EQ(send(a, peer, "x"), Status::kOk);
     base::Mapping memory;

@@ -44,7 +44,7 @@ class JointClaims {
         });
     }
 
-    /// What a slot says. It lies where other processes can write, so nothing of it is relied on unless it
+    /// The state of a slot. It lies where other processes can write, so nothing of it is relied on unless it
     /// fits().
     struct Claims {
         uint16_t generation;

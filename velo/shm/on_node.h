@@ -163,7 +163,7 @@ class OnNode {
     /// contacts again that could not be answered for want of something. Costs a system call.
     void look_around(std::vector<PeerIndex>& died);
 
-    /// What was lost since the last call; one loss a peer.
+    /// Losses since the last call, at most one a peer.
     [[nodiscard]] std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
 
     /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
