@@ -117,7 +117,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     [[gnu::noinline]] void return_burst(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);
         const uint32_t below_min = min_quota_ - std::min(min_quota_, peer.granted());
-        // It has just given up what it held.
+        // It has just given up its credits, and would keep a burst.
         if (peer.times.message_packets == 0 && this->is_idle(peer)) {
             if (below_min != 0) give(index, std::min(below_min, ledger_.available_slots()), outbox);
             return;
@@ -147,7 +147,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         const std::optional<uint32_t> gap = pattern_.own_gap(peer);
         return gap && uint64_t{messages} * this->burst_packets(peer) * (*gap + 1) <= slots;
     }
-    /// The number of them that there are slots for.
+    /// Messages ahead that there are slots for.
     [[nodiscard]] uint32_t messages_ahead(const DynamicPeer& peer) const {
         uint32_t messages = 0;
         while (messages < this->messages_ahead_max(peer) && affords(peer, messages + 1, this->spare_slots()))

@@ -25,7 +25,7 @@ enum class MessageClass : uint8_t {
     kCredit = 2,  ///< a flow control packet, not part of any message; its tag is a CreditTag
 };
 
-/// Kinds of flow control packets (flowctl/outbox.h). Its payload is one value of 32 bits, 0 where none is named.
+/// Kinds of flow control packets (flowctl/outbox.h). The payload is one value of 32 bits, 0 where none is named.
 enum class CreditTag : uint8_t {
     kCredits = 0,         ///< returned credits
     kReturnRequest = 1,   ///< compulsory request (FC 6.1)

@@ -1,7 +1,7 @@
 /// Parameters that all ranks of a job which meet through the device need alike, as each publishes them.
 ///
 /// Flat, part of EngineAddress. Values derived from them, such as a mailbox's slots, differ as well where
-/// they do, but is not what the user gave.
+/// they do, but the user did not give them.
 #pragma once
 
 #include <array>

@@ -204,7 +204,7 @@ class MailboxReader {
         if (std::atomic_ref(packet.status).load(std::memory_order_relaxed) != shown_status_) [[unlikely]] {
             ++overflows_;  // overwritten under the reader's eyes
         }
-        // Behind a message's end lies what may be being written.
+        // The slots behind a message's end may be being written.
         if (PacketStatus::unpack(shown_status_).end_of_message) {
             in_message_ = 0;
         } else {
