@@ -81,11 +81,11 @@ TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {
     for (const uint32_t shared_slots : {5u, 8u}) {
         for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
             for (const bool piggyback : {false, true}) {
-                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing), 1,
-                                            shared_slots == 5 ? 1 : 0, 4);
+                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing),
+                                            shared_slots == 5 ? 1 : 3, shared_slots == 5 ? 1 : 0, 4);
                 options.closings = shared_slots == 5 ? 1 : 0;
                 options.direct = true;
-                expect_holds(explore(PairWorld(options)), 30);
+                expect_holds(explore(PairWorld(options)), 100);
             }
         }
     }
