@@ -59,6 +59,8 @@ class ActivityQuota : public DynamicBooks {
     /// One step towards slots for senders that go on: the one that has been in the low list longest is asked
     /// for what it holds, where that is more than twice its share and more than its messages can need, or, if
     /// `from_idle`, where it is idle.
+    /// (Of the factors 1, 1.5 and 2 the last two are alike: the same 96 overheads add up to 1,182, 1,138 and
+    /// 1,136 %.)
     void recall(bool from_idle, Outbox& outbox) {
         for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
         const PeerIndex index = lists_.last(Activity::kLow);

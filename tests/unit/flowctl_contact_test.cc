@@ -114,6 +114,21 @@ TEST(Contact, an_opening_that_comes_with_one_short_message_is_answered_by_our_ow
     EXPECT_EQ(here.flow.sendable(0, 9), 3u);
 }
 
+// A message that began when there was no room, or when the link was another one.
+TEST(Contact, a_later_packet_of_ours_opens_once_there_is_room) {
+    FlowControl here(contact_plan(10, kLeastSlots));
+    here.know(1);
+    here.contact_sent(0, true);
+    ASSERT_EQ(here.link(0), LinkState::kOpening);
+    here.contact_sent(1, false);
+    EXPECT_EQ(here.link(1), LinkState::kUnknown);
+    here.opening_left(0);
+    here.close(0);
+    ASSERT_EQ(here.control_arrived(0, ControlKind::kClose, 0), Status::kOk);
+    here.contact_sent(1, false);
+    EXPECT_EQ(here.link(1), LinkState::kOpening);
+}
+
 TEST(Contact, an_opening_may_ride_where_nothing_goes_before_it) {
     FlowControl here(contact_plan(10, 400));
     here.know(0);
