@@ -168,10 +168,15 @@ Where several seeds were run, cells have the median, and the least and the most 
 
 
 def source_commit(root):
-    """The last commit that touched what the simulator is made of."""
-    command = ["git", "-C", root, "log", "-1", "--format=%h", "--", "flowctl", "sim", "sim_device/cluster", "velo"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or "commit unknown"
+    """The last commit that touched what the simulator is made of, and whether it was changed since. A machine that
+    builds velo need not have git."""
+    def git(*words):
+        command = ["git", "-C", root, *words, "--", "flowctl", "sim", "sim_device/cluster", "velo"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        except FileNotFoundError:
+            return ""
+    return (git("log", "-1", "--format=%h") or "an unknown commit") + (" and changes" if git("diff", "HEAD") else "")
 
 
 def _in_order(name):
