@@ -108,7 +108,10 @@ class Side {
                                           .rank = rank,
                                           .job_size = 2,
                                           .local_rank = rank,
-                                          .local_size = 2};
+                                          .local_size = 2,
+                                          .host = 0,
+                                          .hosts = 1,
+                                          .host_ranks_min = 2};
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };

@@ -5,6 +5,7 @@
 #include "info/probes.h"
 #include "sim_device/shim/layout.h"
 #include "sim_device/shim/shim_device.h"
+#include "velo/any_device.h"
 #include "velo/base/shared_segment.h"
 #include "velo/base/text.h"
 #include "velo/engine.h"
@@ -49,7 +50,8 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
     params.on_node_message_bytes_max = longest("shm_", params.on_node_message_bytes_max);
     params.device_message_bytes_max = longest("", params.device_message_bytes_max);
     const velo_identity_t identity = {
-        .name = 1, .job = 1, .rank = 0, .job_size = ranks, .local_rank = 0, .local_size = ranks};
+        .name = 1, .job = 1, .rank = 0, .job_size = ranks, .local_rank = 0, .local_size = ranks,
+        .host = 0, .hosts = 1, .host_ranks_min = ranks};
     try {
         // What Open MPI will have loaded in a job is not known; a topology of its own says the same.
         const base::TopologyPtr topology = base::load_topology(why_not_hwloc_);
@@ -193,7 +195,7 @@ std::string memory_text(const Job& job) {
         append(text, "           each peer, idle                 %12u  (owns %u slots)\n",
                VeloPath<shim::ShimDevice>::idle_peer_bytes(plan), at_contact ? 0 : share);
         append(text, "           each peer that was talked to    %12u  (owns %s%u slots)\n",
-               Engine<shim::ShimDevice>::device_peer_bytes(plan), at_contact ? "at least " : "",
+               Engine<AnyDevice>::device_peer_bytes(plan) + shim::ShimDevice::kPeerBytes, at_contact ? "at least " : "",
                at_contact ? plan.quota + plan.credit_slots : share);
         if (plan.quota != 0) {
             append(text, "           credits of a peer, at first     %12u\n", plan.quota);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "info/job.h"
+#include "info/networks.h"
 #include "info/probes.h"
 #include "info/settings.h"
 #include "sim_device/shim/shim_device.h"
@@ -142,7 +143,7 @@ void check_parameters(Check& check, const Job& job) {
         check.no(job.refusal());
         return;
     }
-    if (job.options().device_used) {
+    if (job.options().device_used && !job.options().network_used) {
         try {
             const velo::shim::ShimDevice device(job.options().device);
             check.yes("the software device opens");
@@ -191,6 +192,9 @@ void report(const Settings& settings, const Job& job) {
             "Devices\n  software EXTOLL device: %u of up to %u ports%s\n\n", options.device.ports,
             velo::shim::kPortsMax,
             options.device_used ? "" : "; not used, all ranks are on one node (btl_velo_ranks_per_node)");
+        const auto component_path = settings.find("mca_base_component_path");
+        std::printf("%s\n", velo::info::networks_text(options.network, component_path ? component_path->value : "",
+                                                      VELO_PLUGINDIR).c_str());
         std::printf("%s\n%s\n%s\n%s\n", machine_text(job).c_str(), paths_text(job).c_str(),
                     protocols_text(job, settings).c_str(), memory_text(job).c_str());
     }

@@ -1,8 +1,10 @@
 /// The contract between the engine and whatever moves its packets and its RMA operations.
 ///
-/// A device is a class that models `Device`. There are two: the software EXTOLL device (sim_device/shim) and the
-/// simulated cluster (sim_device/cluster). The engine is a template over it, so nothing here is virtual.
-/// tests/conformance holds every device to this page.
+/// A device is a class that models `Device`: the software EXTOLL device (sim_device/shim), the simulated cluster
+/// (sim_device/cluster), and those of networks, which live in libraries of their own (velo/network_device.h). The
+/// engine is a template over it, so nothing here is virtual. tests/conformance holds every device to this page.
+///
+/// Every device keeps what is said here, except where a trait (DeviceTraits) says that it is some devices' only.
 ///
 /// Thread: one at a time; the engine serialises. No call blocks, and none calls back into the engine except
 /// `fill` of send().
@@ -26,8 +28,33 @@ namespace velo {
 using DeviceAddr = uint32_t;
 inline constexpr DeviceAddr kNoAddr = UINT32_MAX;
 
-/// Longest opaque address that a device publishes.
-inline constexpr size_t kDeviceAddressBytesMax = 128;
+/// Longest opaque address that a device publishes: a few rails, of up to some 64 bytes each.
+inline constexpr size_t kDeviceAddressBytesMax = 512;
+
+/// Properties that some devices have and others lack. Each is read in one place of the engine or of its options, and
+/// by the conformance suite.
+struct DeviceTraits {
+    /// Peers on other hosts can be reached.
+    bool other_hosts = false;
+    /// Room in a peer's mailbox can be seen from here: Admission::kGuarded has a bound. Without it guarded packets are
+    /// sent without a look, and those that find no room wait in memory that this device does not count.
+    bool sees_room = true;
+    /// Connecting attaches to the peer's process, and so finds out whether it runs. Without it an address that is well
+    /// formed connects, and a peer that is not there is found out by watch().
+    bool sees_processes = true;
+    /// All processes of a host see one word of a peer's, by which they elect the one that tells of its end.
+    bool elects = true;
+    /// The peer's table of registrations is looked at before each access: a revoked key and an access past the end of a
+    /// region end as kAtuFault and harm nothing else. Without it they must not be tried.
+    bool checks_keys = true;
+    /// kFetchAdd and kCompareSwap, executed by the target's CPU.
+    bool atomics = true;
+    /// kImmediatePut, kLock, kNotification, and notifications at responder and completer.
+    bool notifies_targets = true;
+    /// A packet costs less the more of them one send() has, by so much that short messages should wait for one another.
+    bool gathers = false;
+    bool operator==(const DeviceTraits&) const = default;
+};
 
 /// How packets are admitted to the receiver's mailbox.
 enum class Admission : uint8_t {
@@ -35,9 +62,11 @@ enum class Admission : uint8_t {
     kCredited,
     /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
-    /// One packet, without credits, in one of the mailbox's contact slots. All senders share them, and at most
-    /// so many of these packets are under way to the mailbox or in it; kAgain when all are taken. The packet's
-    /// status says so (PacketStatus::contact).
+    /// One packet, without credits, in one of the mailbox's contact slots, which all senders share; no more of
+    /// these packets than that are ever in it. A device that sees none free answers kAgain. One that can not see
+    /// them keeps the packet until the receiver has admitted it, and answers kAgain to every later packet for that
+    /// peer until then, so that nothing overtakes it. The packet's status says that it is one
+    /// (PacketStatus::contact).
     kContact,
 };
 
@@ -53,11 +82,11 @@ enum Access : uint8_t {
 struct Registration {
     uint64_t nla = 0;    ///< network logical address of the first byte
     uint64_t bytes = 0;  ///< length of the range
-    uint32_t key = 0;    ///< generation; an access with a revoked key is an ATU fault
+    uint64_t key = 0;    ///< never 0 where registered; other ones each time
     uint32_t access = 0;
     bool operator==(const Registration&) const = default;
 };
-static_assert(sizeof(Registration) == 24);
+static_assert(sizeof(Registration) == 32);
 
 enum class RmaKind : uint8_t {
     kPut,
@@ -86,7 +115,7 @@ struct RmaOperation {
     DeviceAddr peer = kNoAddr;
     std::byte* local = nullptr;
     uint64_t nla = 0;  ///< target address: the registration's nla plus an offset
-    uint32_t key = 0;
+    uint64_t key = 0;
     uint32_t bytes = 0;
     uint64_t operand = 0;
     uint64_t compare = 0;
@@ -106,6 +135,8 @@ struct Notification {
 };
 static_assert(sizeof(Notification) == 16);
 
+struct NetworkOptions;
+
 /// What a device is opened with.
 struct DeviceConfig {
     uint16_t node = 0;
@@ -116,6 +147,9 @@ struct DeviceConfig {
     uint32_t contact_slots = 0;  ///< of the mailbox, for Admission::kContact
     uint32_t ports = 1;
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
+    uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
+    uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words
+    const NetworkOptions* network = nullptr;  ///< set: the device of a network is wanted (velo/any_device.h)
 };
 
 /// Facts about a connected peer.
@@ -143,6 +177,7 @@ struct DeviceLimits {
     uint32_t rma_bytes_max = 8u << 20;  ///< FC 2: 8 MiB an operation
     uint32_t rma_outstanding_max = 0;   ///< operations that may lack their requester's notification
     uint32_t registrations_max = 0;
+    uint32_t send_packets_max = UINT32_MAX;  ///< of one send(); more are kBadParam
 };
 
 /// Events that a device counts; each has one cause.
@@ -150,6 +185,8 @@ struct DeviceCounters {
     uint64_t packets_sent = 0;
     uint64_t packets_received = 0;
     uint64_t packets_unknown_source = 0;  ///< dropped: from a process that never connected
+    uint64_t starved = 0;                 ///< times that no receive buffer was posted; credits forbid it
+    uint64_t contacts_refused = 0;        ///< contact packets sent back to their senders
     uint64_t backpressure = 0;            ///< guarded sends that found the mailbox full
     uint64_t mailbox_overflows = 0;       ///< slots overwritten before they were read: a credit bug
     uint64_t rma_posted = 0;
@@ -171,6 +208,9 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// Writes this process's opaque address, at most kDeviceAddressBytesMax; returns its length.
     { view.address(out) } -> std::same_as<size_t>;
 
+    /// The device's properties that others may lack.
+    { view.traits() } -> std::same_as<const DeviceTraits&>;
+
     /// Connects to a published address; idempotent. kBadParam: not an address of this device;
     /// kUnsupported: unreachable from here. `failure`, unless nullptr, then says why.
     { device.connect(in, peer, failure) } -> std::same_as<Status>;
@@ -181,6 +221,13 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// False once the peer process is known to have ended.
     { view.alive(peer) } -> std::same_as<bool>;
 
+    /// Something of the engine's waits for this peer now: where the device does not see processes, it finds out
+    /// whether the peer answers, and takes one for ended that is not heard of for peer_timeout_ns, and of which
+    /// nothing else says that it runs: a process that computes answers nothing. To be called
+    /// again every so often as long as that is so; a peer that was not watched for a second is asked no more.
+    /// kNoAddr: any peer that a packet was exchanged with may be the one that is waited for.
+    { device.watch(peer) } -> std::same_as<void>;
+
     /// Says how this process is going to end; to be called at most shortly before it does. Closing the
     /// device says kClosed.
     { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
@@ -188,13 +235,17 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// What a peer has said of its end; kNone for one that is not alive: it died.
     { view.announced_ending(peer) } -> std::same_as<base::Ending>;
 
-    /// True for the first process that asks about a peer, so that one tells for all that it has died.
+    /// True for the first process that asks about a peer, so that one tells for all that it has died; with
+    /// DeviceTraits::elects.
     { device.first_to_tell(peer) } -> std::same_as<bool>;
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.
     /// A fill may also have `alike()` (AlikePackets): those need no call.
-    /// kAgain: no room (kGuarded) or not connected through yet, fill was not called; kPeerDead.
+    /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held by
+    /// the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can foresee
+    /// that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not connected through
+    /// yet. kPeerDead.
     { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
 
     /// The oldest unread packet and its source, or nullptr. It stays until advance(). Packets of one source
@@ -214,7 +265,8 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
         device.register_memory(static_cast<void*>(nullptr), size_t{}, kAccessAny, registration)
         } -> std::same_as<Status>;
 
-    /// Revokes; later accesses with its key are ATU faults. kBadParam: not a valid registration.
+    /// Revokes; later accesses with its key are ATU faults, with DeviceTraits::checks_keys. Without it, there must be
+    /// none any more. kBadParam: not a valid registration.
     { device.deregister(registration) } -> std::same_as<Status>;
 
     /// Queues an operation at its port. kAgain: the port's queue is full; kBadParam: too long, bad port,

@@ -22,6 +22,7 @@
 #include "velo/base/lock.h"
 #include "velo/credit_trace.h"
 #include "velo/device.h"
+#include "velo/network_device.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
 #include "velo/slot_table.h"
@@ -41,7 +42,11 @@ struct EngineOptions {
     flowctl::Plan plan;
     shm::OnNodeConfig on_node;
     DeviceConfig device;
+    NetworkOptions network;
     bool device_used = false;
+    bool network_used = false;    ///< and it is that of a network
+    bool network_wanted = false;  ///< by the user: without it velo is not used at all
+    std::string no_network;       ///< why there is none, where some rank of the job would be reached through it
     bool single_copy = true;
 };
 
@@ -54,10 +59,9 @@ class Engine {
     /// Throws base::SetupError.
     [[gnu::cold]] explicit Engine(const EngineOptions& options);
 
-    /// Bytes of state of a process reached through the device, once it was talked to.
+    /// Bytes of state of a process reached through the device, once it was talked to; without the device's own.
     [[nodiscard]] static uint32_t device_peer_bytes(const flowctl::Plan& plan) {
-        return VeloPath<D>::peer_bytes(plan) + D::kPeerBytes +
-               static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
+        return VeloPath<D>::peer_bytes(plan) + static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
     }
 
     [[nodiscard]] EngineAddress address() const;
@@ -104,6 +108,7 @@ class Engine {
     /// The trace's last lines.
     [[gnu::cold]] void finish_trace(const velo_counters_t& counters);
     [[nodiscard]] const EngineOptions& options() const { return options_; }
+    [[nodiscard]] const char* device_name() const { return device_ ? device_->name() : "no device"; }
 
   private:
     /// A message between engines that fits its header, queued until it has left.
@@ -195,6 +200,12 @@ class Engine {
     static constexpr uint32_t kCopiesMin = 16;
     static constexpr uint32_t kCopiesMax = 1u << 16;
     static constexpr uint32_t kCopyBytesMax = 1024;
+    /// Messages that leave in one go.
+    static constexpr uint32_t kTogetherMax = 32;
+    /// How often a device that does not see processes is told for which peers something waits, and after how long
+    /// without any event a process in MPI is taken for waiting.
+    static constexpr uint64_t kWatchPeersNs = 250'000'000;
+    static constexpr uint64_t kQuietNs = 1'000'000'000;
     /// Chunks and atomics that may wait for answers at a time.
     static constexpr uint32_t kSlots = 4096;
     /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
@@ -268,6 +279,12 @@ class Engine {
     [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const void* header, uint32_t header_bytes,
                                           const void* payload, uint32_t payload_bytes, uint8_t tag);
     void enqueue(velo_peer& peer, velo_send_t& send);
+    /// A message has gone to this peer since the last progress: further ones go together, at the next.
+    [[nodiscard]] bool waits_for_others(const velo_peer& peer) const {
+        return gathers_ && peer.path == VELO_PATH_DEVICE && peer.sent_poll == polls_;
+    }
+    uint32_t send_together(velo_peer& peer);
+    void watch_peers(uint64_t now);
     uint32_t drive_pending();
     void unpark(velo_peer& peer);
     [[nodiscard]] bool source_gone(const velo_send_t& send);
@@ -307,6 +324,10 @@ class Engine {
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     [[gnu::cold]] Status check_address(const EngineAddress& address, bool same_host,
                                        std::string& error) const;
+    [[gnu::cold]] std::string why_not_reached(const EngineAddress& address) const;
+    [[nodiscard]] bool on_this_host(const EngineAddress& address, bool same_host) const {
+        return same_host || (address.host == host_ && host_ != 0);
+    }
     void log(int level, const std::string& line) const;
     [[nodiscard]] static uint64_t now_ns();
     void look_at_clock();
@@ -405,6 +426,9 @@ class Engine {
     uint32_t clock_poll_ = 0;        ///< when the clock was looked at
     uint32_t next_clock_poll_ = 0;   ///< and will be
     uint64_t now_ = 0;               ///< as of the last look at the clock
+    bool gathers_ = false;           ///< DeviceTraits::gathers
+    uint64_t next_peers_watch_ns_ = UINT64_MAX;
+    uint64_t device_event_ns_ = 0;  ///< when the device last had something to do
     bool told_of_denied_copies_ = false;
     bool told_of_port_ = false;
     bool port_down_ = false;
@@ -475,12 +499,23 @@ Engine<D>::Engine(const EngineOptions& options)
     for (uint32_t slot = shm::kJointSlots; slot-- > 0;) free_joints_.push_back(static_cast<uint8_t>(slot));
     if (options.device_used) {
         try {
-            device_.emplace(options.device);
+            DeviceConfig config = options.device;
+            if (options.network_used) config.network = &options_.network;
+            device_.emplace(config);
         } catch (const base::SetupError& error) {
             if (options.device.faults.empty()) throw;
             throw base::SetupError("btl_velo_faults=" + options.device.faults + ": " + error.what());
         }
         velo_.emplace(*device_, options.plan, options.params.device_message_bytes_max);
+    }
+    if (device_ && options.plan.mode == flowctl::Mode::kHardware && !device_->traits().sees_room) {
+        throw base::SetupError("btl_velo_flow_control=hardware has senders wait for room in a mailbox, which they do "
+                               "not see over " +
+                               std::string(device_->name()) + "; use dynamic or static");
+    }
+    if (device_) {
+        gathers_ = device_->traits().gathers;
+        if (!device_->traits().sees_processes) next_peers_watch_ns_ = 0;
     }
     start_watching();
     start_trace();
@@ -515,6 +550,7 @@ EngineAddress Engine<D>::address() const {
     address.message_bytes_max = options_.params.device_message_bytes_max;
     address.on_node = on_node_.address();
     address.host = host_;
+    address.network = options_.network_used;
     if (device_) address.device_bytes = static_cast<uint32_t>(device_->address(address.device));
     return address;
 }
@@ -531,8 +567,10 @@ int Engine<D>::progress() {
         events += taken;
         if (taken == 0 || ++busy_polls_ == kBusyPollsMax) {
             busy_polls_ = 0;
-            events += device_->progress(now_);
-            events += take_notifications();
+            uint32_t moved = device_->progress(now_);
+            moved += take_notifications();
+            if ((taken | moved) != 0) device_event_ns_ = now_;
+            events += moved;
             if (velo_->control_deferred()) velo_->resend_control();
         }
     }

@@ -51,9 +51,21 @@ void Engine<D>::look_around(uint64_t now) {
                    ". " + remedy(failure) + " The job ends when that lasts " +
                    std::to_string(options_.params.timeout) + " s (btl_velo_timeout).");
     }
+    if (now >= next_peers_watch_ns_) watch_peers(now);
     for (size_t index = 0; index < by_device_.size(); ++index) {
         velo_peer* peer = by_device_[index];
         if (peer != nullptr && !peer->dead && !device_->alive(peer->index)) peer_died(*peer);
+    }
+}
+
+/// Tells the device for which peers something waits. A process that is in MPI and hears nothing waits for any of those
+/// that it has to do with: which of them, the host alone knows.
+template <class D>
+void Engine<D>::watch_peers(uint64_t now) {
+    next_peers_watch_ns_ = now + kWatchPeersNs;
+    if (now - device_event_ns_ > kQuietNs) device_->watch(kNoAddr);
+    for (const velo_peer* peer : by_device_) {
+        if (peer != nullptr && !peer->dead && !quiet(*peer)) device_->watch(peer->index);
     }
 }
 
@@ -86,8 +98,8 @@ void Engine<D>::announce_ending(base::Ending ending) {
 template <class D>
 bool Engine<D>::first_to_tell(const velo_peer& peer) {
     const std::lock_guard guard(lock_);
-    return peer.path == VELO_PATH_DEVICE ? device_->first_to_tell(peer.index)
-                                         : on_node_.first_to_tell(peer.index);
+    if (peer.path != VELO_PATH_DEVICE) return on_node_.first_to_tell(peer.index);
+    return device_->traits().elects ? device_->first_to_tell(peer.index) : options_.identity.local_rank == 0;
 }
 
 /// Once a peer; one that closed its engine, or that was never connected to, has nobody to miss it.

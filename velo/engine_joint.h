@@ -26,7 +26,7 @@ bool Engine<D>::issue_joint(RmaState& state, const rma::Chunk& chunk) {
     for (;;) {
         nla = op.remote.nla[0] + (remote - op.remote.base);
         const Status status =
-            on_node_.atu_of(peer.index).translate(nla, chunk.bytes, op.remote.key[0], kAccessRead, address);
+            on_node_.atu_of(peer.index).translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
         if (status == Status::kOk && address == remote) break;
         if (!find_remote(state)) {
             chunk_done(state, Status::kAtuFault);
@@ -41,7 +41,7 @@ bool Engine<D>::issue_joint(RmaState& state, const rma::Chunk& chunk) {
              .local = static_cast<std::byte*>(op.local) + chunk.offset,
              .remote = remote,
              .nla = nla,
-             .key = op.remote.key[0],
+             .key = op.remote.on_node_key,
              .bytes = chunk.bytes,
              .chunk_bytes = joint_chunk_bytes(chunk.bytes),
              .offset = chunk.offset,

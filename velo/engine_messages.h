@@ -33,12 +33,13 @@ Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t h
                         .message_class = static_cast<uint8_t>(MessageClass::kHost),
                         .origin = 0,
                         .stalled = false};
+    if (!peer.pending.empty()) return Status::kAgain;
+    if (peer.path != VELO_PATH_DEVICE) return try_send(peer, send);
     // Half a message must not go: nobody would be left to send the rest.
-    if (!peer.pending.empty() ||
-        (peer.path == VELO_PATH_DEVICE && !velo_->sendable(peer.index, send.total))) {
-        return Status::kAgain;
-    }
-    return peer.path == VELO_PATH_DEVICE ? velo_->send_whole(peer.index, send) : try_send(peer, send);
+    if (waits_for_others(peer) || !velo_->sendable(peer.index, send.total)) return Status::kAgain;
+    const Status status = velo_->send_whole(peer.index, send);
+    if (status == Status::kOk) peer.sent_poll = polls_;
+    return status;
 }
 
 template <class D>
@@ -102,7 +103,10 @@ bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_
     send.done = 0;
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
-    if (peer.pending.empty() && try_send(peer, send) == Status::kOk) return true;
+    if (peer.pending.empty() && !waits_for_others(peer) && try_send(peer, send) == Status::kOk) {
+        peer.sent_poll = polls_;
+        return true;
+    }
     enqueue(peer, send);
     return false;
 }
@@ -172,6 +176,11 @@ uint32_t Engine<D>::drive_pending() {
         velo_peer& peer = *pending_peers_[i];
         if (peer.parked) continue;
         while (velo_send_t* send = peer.pending.front()) {
+            if (gathers_ && peer.path == VELO_PATH_DEVICE) {
+                const uint32_t together = send_together(peer);
+                sent += together;
+                if (together != 0) continue;
+            }
             const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
             if (status == Status::kAgain) {
                 peer.parked = peer.path == VELO_PATH_DEVICE && velo_->waits_for_credits(peer.index);
@@ -196,6 +205,29 @@ uint32_t Engine<D>::drive_pending() {
         }
     }
     return sent;
+}
+
+/// Sends messages from the front of a peer's queue in one go. Returns how many left; 0 leaves the first to try_send().
+template <class D>
+uint32_t Engine<D>::send_together(velo_peer& peer) {
+    std::array<velo_send_t*, kTogetherMax> sends;
+    uint32_t count = 0;
+    uint32_t packets = 0;
+    for (velo_send_t* send = peer.pending.front(); send != nullptr && count < sends.size(); send = send->next) {
+        packets += packets_for(send->total);
+        if (send->done != 0 || source_gone(*send) || !velo_->sendable_whole(peer.index, packets)) break;
+        sends[count++] = send;
+    }
+    if (count < 2 || velo_->send_together(peer.index, std::span(sends).first(count)) != Status::kOk) return 0;
+    peer.sent_poll = polls_;
+    // An upcall may look at the queue, and send.
+    for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
+    pending_ -= count;
+    for (velo_send_t* send : std::span(sends).first(count)) {
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
+        completed(*send, Status::kOk);
+    }
+    return count;
 }
 
 /// A queued message has left, or never will.

@@ -20,16 +20,31 @@ inline std::string nearness_text(base::Place ours, base::Place theirs) {
     return "";
 }
 
+/// Why a process on another host is not reached. Empty: the network's device may reach it.
+template <class D>
+std::string Engine<D>::why_not_reached(const EngineAddress& address) const {
+    const std::string remedy = "; use another BTL for it, such as tcp, beside velo";
+    if (!options_.no_network.empty()) return "the peer is on another host, and " + options_.no_network + remedy;
+    if (!device_ || !device_->traits().other_hosts) {
+        return "the peer is on another host, and this rank began without a network, because its job had one host only; "
+               "set btl_velo_device=ofi";
+    }
+    if (address.network == 0) return "the peer is on another host, and has no network's device open" + remedy;
+    if (address.job != options_.identity.job) {
+        return "the peer is of another job, on another host, and no mailbox was planned for it" + remedy;
+    }
+    return "";
+}
+
 template <class D>
 Status Engine<D>::check_address(const EngineAddress& address, bool same_host, std::string& error) const {
     if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
         error = "the peer runs another version of velo; all ranks of a job need the same one";
         return Status::kUnsupported;
     }
-    if (!same_host && (address.host != host_ || host_ == 0)) {
-        error =
-            "the peer is on another host, which the software device can not reach; use another BTL for it";
-        return Status::kUnsupported;
+    const bool elsewhere = !on_this_host(address, same_host);
+    if (elsewhere) {
+        if (error = why_not_reached(address); !error.empty()) return Status::kUnsupported;
     }
     const EngineAddress here = this->address();
     const auto differs = [&](const std::string& name, const std::string& ours, const std::string& theirs) {
@@ -37,10 +52,12 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
                 theirs + " at rank " + std::to_string(address.rank) + "; all ranks of a job need the same value";
         return Status::kUnsupported;
     };
-    if (address.job != options_.identity.job) return Status::kOk;
-    // Two processes with different node sizes disagree on each other's node.
-    const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
-    if (same_nodes && address.node == options_.device.node) return Status::kOk;
+    if (!elsewhere) {
+        if (address.job != options_.identity.job) return Status::kOk;
+        // Two processes with different node sizes disagree on each other's node.
+        const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
+        if (same_nodes && address.node == options_.device.node) return Status::kOk;
+    }
     if (const auto setting = difference(here.settings, address.settings); setting) {
         return differs(std::string(setting->name), setting->here, setting->there);
     }
@@ -66,16 +83,19 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
                           std::string& error) {
     const std::lock_guard guard(lock_);
     if (const Status status = check_address(address, same_host, error); status != Status::kOk) return status;
-    // A process of another job was not counted when the mailboxes were planned; it is on this host, so the
+    // A process of another job was not counted when the mailboxes were planned; where it is on this host, the
     // on-node path does for it, whatever node it emulates.
-    const bool on_node = address.job != options_.identity.job || address.node == options_.device.node;
+    const bool on_node = on_this_host(address, same_host) &&
+                         (address.job != options_.identity.job || address.node == options_.device.node);
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
     uint32_t index = 0;
     base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
     const Status status = on_node ? on_node_.connect(address.on_node, index, &failure)
                                   : device_->connect({address.device, address.device_bytes}, index, &failure);
     if (status != Status::kOk) {
-        error = "its shared memory can not be attached: " + to_text(failure) + ". " + remedy(failure);
+        error = on_node || !options_.network_used
+                    ? "its shared memory cannot be attached: " + to_text(failure) + ". " + remedy(failure)
+                    : std::string("it cannot be reached over ") + device_->name() + ": " + to_text(failure);
         return status;
     }
     if (!on_node && !velo_->admits(index)) {
@@ -217,7 +237,9 @@ Status Engine<D>::register_memory(void* base, size_t bytes, uint32_t access, vel
     handle = {.base = reinterpret_cast<uint64_t>(base),
               .bytes = bytes,
               .nla = {here.nla, device.nla},
-              .key = {here.key, device.key},
+              .device_key = device.key,
+              .on_node_key = static_cast<uint32_t>(here.key),
+              .reserved = 0,
               .check = 0};
     handle.check = check_of(handle);
     return Status::kOk;
@@ -227,9 +249,9 @@ template <class D>
 void Engine<D>::deregister(const velo_handle_t& handle) {
     const std::lock_guard guard(lock_);
     Status status =
-        on_node_.atu().remove({.nla = handle.nla[0], .bytes = handle.bytes, .key = handle.key[0]});
-    if (status == Status::kOk && device_ && handle.key[1] != 0) {
-        status = device_->deregister({.nla = handle.nla[1], .bytes = handle.bytes, .key = handle.key[1]});
+        on_node_.atu().remove({.nla = handle.nla[0], .bytes = handle.bytes, .key = handle.on_node_key});
+    if (status == Status::kOk && device_ && handle.device_key != 0) {
+        status = device_->deregister({.nla = handle.nla[1], .bytes = handle.bytes, .key = handle.device_key});
     }
     VELO_CHECK(status == Status::kOk, "deregistration of %llu bytes: %s",
                static_cast<unsigned long long>(handle.bytes), to_string(status));
@@ -253,6 +275,8 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.velo_rx_packets = device.packets_received;
     out.velo_backpressure = device.backpressure;
     out.velo_overflows = device.mailbox_overflows;
+    out.velo_without_room = device.starved;
+    out.velo_contacts_refused = device.contacts_refused;
     out.atu_faults += device.atu_faults;
     const VeloPathCounters& velo = velo_->counters();
     out.velo_tx_messages = velo.messages_sent;
@@ -277,7 +301,7 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.closed_tx = velo.closed_sent;
     out.closed_rx = velo.closed_received;
     out.idle_peer_bytes = VeloPath<D>::idle_peer_bytes(options_.plan);
-    out.peer_bytes = device_peer_bytes(options_.plan);
+    out.peer_bytes = device_peer_bytes(options_.plan) + device_->peer_bytes();
     out.slot_owners = velo_->flow().slot_owners();
     if (const auto* dynamic = velo_->flow().dynamic(); dynamic != nullptr) {
         out.steals = dynamic->counters().steals;

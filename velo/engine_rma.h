@@ -35,7 +35,7 @@ void Engine<D>::post(velo_peer& peer, velo_rma_t& op) {
         drive_transfers();
         return;
     }
-    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.key[1] != 0);
+    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.device_key != 0);
     state->scheduler = direct ? &scheduler_ : &copies_of(peer);
     state->bytes = op.bytes;
     state->chunk_bytes = static_cast<uint64_t>(options_.params.chunk);
@@ -62,13 +62,15 @@ bool Engine<D>::find_remote(RmaState& state) {
     op.remote = {.base = op.remote_address,
                  .bytes = remote_bytes(op),
                  .nla = {op.remote_address, 0},
-                 .key = {kKeyOfAddress, 0},
+                 .device_key = 0,
+                 .on_node_key = kKeyOfAddress,
+                 .reserved = 0,
                  .check = 0};
     // Elsewhere the owner looks, when the request arrives.
     if (peer.path != VELO_PATH_ON_NODE || peer.gone) return true;
     return on_node_.atu_of(peer.index)
                .find(op.remote_address, op.remote.bytes, access_for(op), op.remote.nla[0],
-                     op.remote.key[0]) == Status::kOk;
+                     op.remote.on_node_key) == Status::kOk;
 }
 
 /// The owner's table refused a chunk, of which nothing that counts was moved.
@@ -200,7 +202,7 @@ Status Engine<D>::copy_on_node(const RmaState& state, const rma::Chunk& chunk) {
     const int32_t pid = on_node_.pid(state.peer->index);
     const uint64_t remote = op.remote_address + chunk.offset;
     const uint64_t nla = op.remote.nla[0] + (remote - op.remote.base);
-    const uint32_t key = op.remote.key[0];  // another thread may find the memory elsewhere meanwhile
+    const uint32_t key = op.remote.on_node_key;  // another thread may find the memory elsewhere meanwhile
     auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
     uint64_t address = 0;
     Status status = atu.translate(nla, chunk.bytes, key, access_for(op), address);
@@ -220,7 +222,7 @@ Status Engine<D>::copy_on_node(const RmaState& state, const rma::Chunk& chunk) {
 template <class D>
 Status Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint32_t cookie) {
     const velo_rma_t& op = *state.op;
-    if (op.remote.key[1] == 0 || port_down_) return Status::kUnsupported;
+    if (op.remote.device_key == 0 || port_down_) return Status::kUnsupported;
     slots_.find(cookie)->wait = Wait::kDeviceChunk;
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
@@ -228,7 +230,7 @@ Status Engine<D>::issue_on_device(RmaState& state, const rma::Chunk& chunk, uint
         .peer = state.peer->index,
         .local = static_cast<std::byte*>(op.local) + chunk.offset,
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
-        .key = op.remote.key[1],
+        .key = op.remote.device_key,
         .bytes = chunk.bytes};
     return device_->post(operation);
 }
@@ -245,11 +247,11 @@ void Engine<D>::issue_copied(RmaState& state, uint64_t offset, uint32_t bytes, u
     if (op.kind == VELO_RMA_GET) {
         send_control(
             *state.peer,
-            {.opcode = Opcode::kPull, .cookie = cookie, .nla = nla, .key = op.remote.key[0], .value = bytes});
+            {.opcode = Opcode::kPull, .cookie = cookie, .nla = nla, .key = op.remote.on_node_key, .value = bytes});
         return;
     }
     start_push(*state.peer,
-               {.opcode = Opcode::kPutData, .cookie = cookie, .nla = nla, .key = op.remote.key[0]},
+               {.opcode = Opcode::kPutData, .cookie = cookie, .nla = nla, .key = op.remote.on_node_key},
                reinterpret_cast<uint64_t>(op.local) + offset, bytes);
 }
 
@@ -357,7 +359,7 @@ bool Engine<D>::post_atomic(RmaState& state) {
                                .width = static_cast<uint8_t>(op.width),
                                .cookie = cookie,
                                .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
-                               .key = op.remote.key[0],
+                               .key = op.remote.on_node_key,
                                .value = op.operand,
                                .compare = op.compare});
     return true;
@@ -368,7 +370,7 @@ template <class D>
 Status Engine<D>::post_device_atomic(RmaState& state) {
     const velo_rma_t& op = *state.op;
     const bool add = op.atomic == VELO_ATOMIC_ADD;
-    if (op.width != 8 || op.remote.key[1] == 0 || port_down_ ||
+    if (op.width != 8 || op.remote.device_key == 0 || port_down_ || !device_->traits().atomics ||
         (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
         return Status::kUnsupported;
     }
@@ -377,7 +379,7 @@ Status Engine<D>::post_device_atomic(RmaState& state) {
                                     .cookie = static_cast<uint16_t>(cookie),
                                     .peer = state.peer->index,
                                     .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
-                                    .key = op.remote.key[1],
+                                    .key = op.remote.device_key,
                                     .bytes = 8,
                                     .operand = op.operand,
                                     .compare = op.compare};
@@ -418,7 +420,7 @@ uint32_t Engine<D>::take_notifications() {
         }
         slots_.release(cookie);
         if (notification.status == Status::kUnsupported) {
-            waiting.state->op->remote.key[1] = 0;  // in a message
+            waiting.state->op->remote.device_key = 0;  // in a message
             const bool posted = post_atomic(*waiting.state);
             VELO_CHECK(posted, "an atomic for rank %u is held", waiting.state->peer->rank);
         } else {

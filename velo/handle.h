@@ -23,10 +23,11 @@ namespace velo {
     mix(handle.bytes);
     mix(handle.nla[0]);
     mix(handle.nla[1]);
-    mix(uint64_t{handle.key[1]} << 32 | handle.key[0]);
+    mix(handle.device_key);
+    mix(uint64_t{handle.reserved} << 32 | handle.on_node_key);
     return check;
 }
-static_assert(std::is_trivially_copyable_v<velo_handle_t> && sizeof(velo_handle_t) == 48,
+static_assert(std::is_trivially_copyable_v<velo_handle_t> && sizeof(velo_handle_t) == 56,
               "every byte of a handle is checked");
 
 /// The handle is whole, and all of [address, address + bytes) is inside it.

@@ -175,6 +175,58 @@ shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity
     return geometry;
 }
 
+/// The user's words on networks, which are good as long as the parameters are.
+NetworkOptions network_options(const velo_params_t& params, const velo_host_t& host) {
+    return {.provider_include = params.provider_include,
+            .provider_exclude = params.provider_exclude,
+            .interface_include = params.if_include,
+            .interface_exclude = params.if_exclude,
+            .log = host.log,
+            .log_context = host.context};
+}
+
+/// The node and VPID of this process, and the device through which it reaches those of other nodes.
+void choose_device(EngineOptions& options) {
+    const velo_params_t& params = options.params;
+    const velo_identity_t& identity = options.identity;
+    const std::string_view wanted = params.device;
+    if (wanted != "auto" && wanted != "ofi" && wanted != "sim") {
+        throw SetupError("btl_velo_device=" + std::string(wanted) + " is not one of auto, ofi, sim");
+    }
+    const bool other_hosts = identity.hosts > 1;
+    const auto ranks_per_node = static_cast<uint32_t>(params.ranks_per_node);
+    const bool emulated = ranks_per_node != 0;
+    options.network_used = wanted == "ofi" || (wanted == "auto" && other_hosts);
+    options.network_wanted = wanted == "ofi";
+    options.device_used = options.network_used || (emulated && identity.job_size > ranks_per_node);
+    if (wanted == "sim" && other_hosts) options.no_network = "btl_velo_device=sim reaches the ranks of one host";
+    const uint32_t node = emulated ? identity.rank / ranks_per_node : identity.host;
+    const uint32_t vpid = emulated ? identity.rank % ranks_per_node : identity.local_rank;
+    options.device.node = static_cast<uint16_t>(node);
+    options.device.vpid = static_cast<uint8_t>(vpid);
+    if (!options.device_used || (node <= UINT16_MAX && vpid <= UINT8_MAX)) return;
+    if (node > UINT16_MAX) {
+        throw SetupError(emulated ? "btl_velo_ranks_per_node=" + std::to_string(ranks_per_node) +
+                                        " makes more than 65536 nodes"
+                                  : "the job is on more than 65536 hosts, which is as many as velo can tell apart");
+    }
+    throw SetupError("rank " + std::to_string(identity.rank) + " is the " + std::to_string(vpid + 1) +
+                     "th of its host, and a host has at most 256 that reach others; spread the ranks over more hosts");
+}
+
+/// Processes of the job that may send to one of it through the device. All processes plan for the same number, the most
+/// that any of them has: those of the smallest node have most peers elsewhere.
+uint32_t senders_in_job(const velo_identity_t& identity, uint32_t ranks_per_node) {
+    const uint32_t others = std::max(identity.job_size, 2u) - 1;
+    if (identity.hosts > 1) {
+        // A node that is made of ranks of several hosts has some that only the device reaches.
+        return ranks_per_node != 0 ? others : identity.job_size - std::min(identity.host_ranks_min, others);
+    }
+    if (ranks_per_node == 0 || ranks_per_node >= identity.job_size) return others;
+    const uint32_t remainder = identity.job_size % ranks_per_node;
+    return identity.job_size - (remainder == 0 ? ranks_per_node : remainder);
+}
+
 void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smallest, int64_t largest) {
     if (value == 0) return;
     check_range(name, value, smallest, largest);
@@ -242,15 +294,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                          "btl_velo_shm_rndv_eager_limit");
     }
 
-    const auto ranks_per_node = static_cast<uint32_t>(params.ranks_per_node);
-    const uint32_t node = ranks_per_node == 0 ? 0 : identity.rank / ranks_per_node;
-    const uint32_t vpid = ranks_per_node == 0 ? identity.local_rank : identity.rank % ranks_per_node;
-    if (node > UINT16_MAX || vpid > UINT8_MAX) {
-        if (ranks_per_node == 0) return options;  // a node without a device needs no EXTOLL address
-        throw SetupError("btl_velo_ranks_per_node=" + std::to_string(ranks_per_node) +
-                         " makes more than 65536 nodes");
-    }
-    options.device_used = ranks_per_node != 0 && identity.job_size > ranks_per_node;
+    choose_device(options);
     // The receiver sets that much aside for each peer in the middle of a message.
     constexpr uint32_t kDeviceMessageBytesMax = 16u << 20;
     if (options.device_used && params.device_message_bytes_max > kDeviceMessageBytesMax) {
@@ -259,19 +303,17 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                          std::to_string(kDeviceMessageBytesMax) +
                          "; lower btl_velo_max_send_size, btl_velo_eager_limit or btl_velo_rndv_eager_limit");
     }
-    options.device = {.node = static_cast<uint16_t>(node),
-                      .vpid = static_cast<uint8_t>(vpid),
-                      .host_name = identity.name,
-                      .job_token = identity.job,
-                      .ports = static_cast<uint32_t>(params.ports),
-                      .faults = params.faults};
+    options.device.host_name = identity.name;
+    options.device.job_token = identity.job;
+    options.device.ports = static_cast<uint32_t>(params.ports);
+    options.device.faults = params.faults;
+    options.network = network_options(params, host);
     if (!options.device_used) return options;
 
-    // All processes plan for the same number of senders, the most that any of them has: those of the
-    // smallest node have most peers elsewhere.
-    const uint32_t remainder = identity.job_size % ranks_per_node;
-    const uint32_t smallest_node = remainder == 0 ? ranks_per_node : remainder;
-    options.plan = make_plan(flow_control, params, identity.job_size - smallest_node);
+    const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));
+    options.plan = make_plan(flow_control, params, senders);
+    options.device.peers_max = senders;
+    options.device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;
     options.device.mailbox_slots = options.plan.mailbox_slots;
     options.device.contact_slots = options.plan.contact_slots;
     return options;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,7 @@ struct velo_peer {
     uint32_t pulls = 0;       ///< of it that are being answered
     uint32_t answers = 0;     ///< to it that wait to be sent
     uint32_t joints = 0;      ///< blocks that are moved here jointly with it
+    uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
     uint32_t heard = 0;       ///< the poll at which data of such a block came last
     bool end_told = false;    ///< and the host knows
     int32_t pid = 0;
@@ -51,7 +53,7 @@ namespace velo {
 /// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 11;
+    static constexpr uint16_t kVersion = 12;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;
@@ -59,6 +61,8 @@ struct EngineAddress {
     uint64_t name = 0;
     uint64_t job = 0;
     uint32_t rank = 0;
+    uint8_t network = 0;  ///< 1: `device` is that of a network
+    uint8_t reserved[3] = {};
     uint32_t mailbox_slots = 0;
     uint8_t flow_control = 0;  ///< flowctl::Mode
     uint8_t piggyback = 0;
@@ -76,6 +80,15 @@ struct EngineAddress {
     SharedSettings settings;
     uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};
+
+    /// Of what is published: `device` as far as it is used.
+    [[nodiscard]] size_t bytes() const { return offsetof(EngineAddress, device) + device_bytes; }
+    /// False, with anything in this address: these bytes are none.
+    [[nodiscard]] bool parse(const void* data, size_t length) {
+        if (length < offsetof(EngineAddress, device) || length > sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), data, length);
+        return device_bytes <= sizeof device && length == bytes();
+    }
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
 

@@ -1,4 +1,4 @@
-/// The C face of the engine, over the software EXTOLL device. No exception leaves it.
+/// The C face of the engine, over the device that the job needs. No exception leaves it.
 #include "velo/velo.h"
 
 #include <cstdio>
@@ -7,13 +7,13 @@
 #include <new>
 #include <string>
 
-#include "sim_device/shim/shim_device.h"
+#include "velo/any_device.h"
 #include "velo/atomics.h"
 #include "velo/base/dump_signal.h"
 #include "velo/engine.h"
 #include "velo/options.h"
 
-struct velo_engine : velo::Engine<velo::shim::ShimDevice> {
+struct velo_engine : velo::Engine<velo::AnyDevice> {
     using Engine::Engine;
 };
 
@@ -65,6 +65,23 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
 }
 
+/// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this host,
+/// which is what it is used for, unless the user asked for more.
+[[gnu::cold]] velo_engine* open_engine(EngineOptions options) {
+    if (!options.network_used || options.network_wanted) return new velo_engine(options);
+    try {
+        return new velo_engine(options);
+    } catch (const velo::base::SetupError& error) {
+        options.no_network = error.what();
+    }
+    options.device_used = options.network_used = false;
+    if (options.host.log != nullptr) {
+        options.host.log(options.host.context, 1,
+                         ("velo: ranks on other hosts are not reached: " + options.no_network).c_str());
+    }
+    return new velo_engine(options);
+}
+
 [[gnu::cold]] void report_counters(const velo_engine& engine, const velo_counters_t& counters) {
     std::string line;
     const auto add = [&line](const char* name, uint64_t value) {
@@ -106,7 +123,7 @@ velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* ide
             host->log(host->context, 1,
                       ("velo: the kernel is asked for NUMA nodes and caches: " + why).c_str());
         }
-        return new velo_engine(velo::make_options(*params, *identity, *host, locality));
+        return open_engine(velo::make_options(*params, *identity, *host, locality));
     } catch (const std::exception& failure) {
         put_error(error, error_bytes, failure.what());
     }
@@ -131,24 +148,31 @@ void velo_close(velo_engine_t* engine) noexcept {
 
 size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) noexcept {
     const velo::EngineAddress own = engine->address();
-    if (bytes < sizeof own) return 0;
-    std::memcpy(address, &own, sizeof own);
-    return sizeof own;
+    if (bytes < own.bytes()) return 0;
+    std::memcpy(address, &own, own.bytes());
+    return own.bytes();
 }
 
 bool velo_device_used(const velo_engine_t* engine) noexcept {
     return engine->options().device_used;
 }
 
+bool velo_network_used(const velo_engine_t* engine) noexcept {
+    return engine->options().network_used;
+}
+
+const char* velo_device_name(const velo_engine_t* engine) noexcept {
+    return engine->device_name();
+}
+
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) noexcept {
     try {
         velo::EngineAddress theirs;
-        if (bytes != sizeof theirs) {
-            put_error(error, error_bytes, "the peer runs another version of velo");
+        if (!theirs.parse(address, bytes)) {
+            put_error(error, error_bytes, "the peer runs another version of velo, or published an impossible address");
             return VELO_UNSUPPORTED;
         }
-        std::memcpy(&theirs, address, sizeof theirs);
         std::string text;
         const Status status = engine->connect(theirs, same_host, peer_context, *peer, text);
         if (status != Status::kOk) put_error(error, error_bytes, text.c_str());

@@ -68,6 +68,9 @@ typedef struct {
     uint32_t job_size;
     uint32_t local_rank;
     uint32_t local_size;
+    uint32_t host;           /* of this job's: a number, the same for all its ranks there, and another elsewhere */
+    uint32_t hosts;          /* that ranks of this job are on; 0: not known, and taken for 1 */
+    uint32_t host_ranks_min; /* ranks on the host that has fewest, the same number at every rank */
 } velo_identity_t;
 
 typedef enum {
@@ -97,7 +100,9 @@ typedef struct {
     uint64_t base; /* the owner's virtual address */
     uint64_t bytes;
     uint64_t nla[2]; /* on-node, device */
-    uint32_t key[2]; /* 0: not registered there */
+    uint64_t device_key;  /* 0: not registered there */
+    uint32_t on_node_key; /* likewise */
+    uint32_t reserved;
     uint64_t check;  /* of the rest, written by velo_register */
 } velo_handle_t;
 
@@ -183,7 +188,7 @@ typedef struct {
     void (*job_failed)(void* context, const velo_failure_t* failure);
 } velo_host_t;
 
-#define VELO_ADDRESS_BYTES_MAX 512
+#define VELO_ADDRESS_BYTES_MAX 2048
 
 /* Fills in every parameter's default. */
 void velo_params_default(velo_params_t* params) VELO_NOEXCEPT;
@@ -198,6 +203,12 @@ size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) VELO_NOE
 
 /* True when some process of the job is reached through the device. */
 bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* True when the device is that of a network: it reaches other hosts. */
+bool velo_network_used(const velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* The carrier of packets to other nodes, for the user: "net (eth0)". Good while the engine is open. */
+const char* velo_device_name(const velo_engine_t* engine) VELO_NOEXCEPT;
 
 /* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the
  * peers compare themselves. VELO_UNSUPPORTED: it can not

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -71,7 +72,11 @@ class VeloPath {
   public:
     /// `message_bytes_max`: longest message, in either direction.
     VeloPath(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max)
-        : device_(device), plan_(plan), flow_(plan), message_bytes_max_(message_bytes_max) {}
+        : device_(device),
+          plan_(plan),
+          flow_(plan),
+          send_packets_max_(device.limits().send_packets_max),
+          message_bytes_max_(message_bytes_max) {}
 
     /// Bytes of state of a peer, before it is talked to and afterwards, without what a device keeps.
     [[nodiscard]] static uint32_t idle_peer_bytes(const flowctl::Plan& plan) {
@@ -93,6 +98,8 @@ class VeloPath {
     Status send(DeviceAddr to, velo_send_t& send);
     /// The same for a message of which sendable() holds, whole or not at all.
     Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
+    /// The same for several messages, none of which has begun, in one go: all or none.
+    Status send_together(DeviceAddr to, std::span<velo_send_t* const> sends);
 
     /// Whether the message to this peer waits for credits. It need not be tried before take_ready() names the peer.
     [[nodiscard]] bool waits_for_credits(DeviceAddr to) const { return flow_.waits_to_send(to); }
@@ -101,9 +108,14 @@ class VeloPath {
     /// Whether a message of `bytes` could go at once as far as credits are concerned.
     [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
-        if (!credited()) return packets <= mailbox_slots(to);
+        return sendable_whole(to, packets) || (packets == 1 && flow_.by_contact(to));
+    }
+
+    /// Whether so many packets, of whole messages, could go in one send().
+    [[nodiscard]] bool sendable_whole(DeviceAddr to, uint32_t packets) {
+        if (packets > send_packets_max_) return false;
         know(to);
-        return credits_for(to, packets) == packets || (packets == 1 && flow_.by_contact(to));
+        return credited() ? credits_for(to, packets) == packets : packets <= mailbox_slots(to);
     }
 
     /// There is state for the peer from here on, so that it can be looked at.
@@ -173,6 +185,16 @@ class VeloPath {
                     .opens = opens};
         }
     };
+    /// The packets of several messages, likewise.
+    struct TogetherFill {
+        VeloPath& path;
+        DeviceAddr to;
+        std::span<velo_send_t* const> sends;
+        mutable size_t at = 0;       ///< message of the packet that was filled last
+        mutable uint32_t first = 0;  ///< its first packet
+
+        PacketStatus operator()(uint32_t index, std::byte* payload) const;
+    };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
     /// Under `hardware` a message that finds no room for all of it goes in parts of a quarter of the mailbox, and of
@@ -238,6 +260,7 @@ class VeloPath {
     D& device_;
     flowctl::Plan plan_;
     flowctl::FlowControl flow_;
+    uint32_t send_packets_max_;  ///< of one send() of the device
     uint32_t message_bytes_max_;
     std::vector<PeerState> peers_;
     std::vector<std::unique_ptr<std::byte[]>> buffers_;
@@ -250,8 +273,10 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
     for (;;) {
         const uint32_t before = send.done;
         const Status status = send_part(to, send);
-        // Credits have let go all that may. A message without them goes on while there is room.
+        // Credits have let go all that may. A message without them goes on while there is room, and one that the device
+        // takes in parts while it takes them.
         if (status != Status::kAgain) return status;
+        if (send.done - before == uint64_t{send_packets_max_} * kPayload) continue;
         if (credited() && !flow_.by_contact(to)) {
             if (flow_.sendable(to, 1) == 0 && device_.alive(to)) flow_.wait_to_send(to);
             return status;
@@ -264,12 +289,13 @@ template <class D>
 Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
+    const uint32_t part_max = std::min(wanted, send_packets_max_);
     know(to);
     // Flow control has to say first what it said it would.
     if (flow_.response_due(to) && !flow_.send_control_to(to, control_sender())) [[unlikely]] {
         return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
     }
-    uint32_t packets = credits_for(to, wanted);
+    uint32_t packets = credits_for(to, part_max);
     Admission admission = credited() ? Admission::kCredited : Admission::kGuarded;
     // A message that goes whole or not at all is not stalled: it waits elsewhere, and is counted there.
     const auto stall = [&] {
@@ -277,7 +303,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
         send.stalled = true;
         stalls_.began(to, now_ns());
     };
-    if (packets < wanted) {
+    if (packets < part_max) {
         if (packets == 0 && flow_.by_contact(to)) {
             packets = 1;
             admission = Admission::kContact;
@@ -364,6 +390,32 @@ AlikePackets VeloPath<D>::PartFill::alike() const {
             .status = status(),
             .first = first,
             .count = packets_for(send.total - offset) - 1};
+}
+
+template <class D>
+PacketStatus VeloPath<D>::TogetherFill::operator()(uint32_t index, std::byte* payload) const {
+    if (index < first) at = first = 0;
+    for (uint32_t packets; index - first >= (packets = packets_for(sends[at]->total)); ++at) first += packets;
+    return PartFill{.path = path, .to = to, .send = *sends[at], .contact = false, .opens = 0}(index - first, payload);
+}
+
+template <class D>
+Status VeloPath<D>::send_together(DeviceAddr to, std::span<velo_send_t* const> sends) {
+    uint32_t packets = 0;
+    for (const velo_send_t* send : sends) packets += packets_for(send->total);
+    if (!sendable_whole(to, packets)) return Status::kAgain;
+    if (flow_.response_due(to) && !flow_.send_control_to(to, control_sender())) return Status::kAgain;
+    const TogetherFill fill = {.path = *this, .to = to, .sends = sends};
+    const Status status = device_.send(to, packets, credited() ? Admission::kCredited : Admission::kGuarded, fill);
+    if (status != Status::kOk) return status;
+    counters_.messages_sent += sends.size();
+    flow_.packets_sent(to, packets);
+    for (velo_send_t* send : sends) {
+        send->done = send->total;
+        if (send->stalled) stall_ended(to);
+    }
+    send_control();
+    return Status::kOk;
 }
 
 /// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that

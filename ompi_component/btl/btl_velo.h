@@ -114,6 +114,10 @@ void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
 void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
 
+/* btl_velo_component.c */
+/* The name of the host that a rank is on, to be freed; NULL: the launcher does not say. */
+char *mca_btl_velo_host_of(uint32_t job, uint32_t rank);
+
 /* btl_velo_endings.c */
 void mca_btl_velo_peer_ended(void *context, const velo_end_t *end);
 /* Shows the line, which names rank, cause and remedy, and ends the job. The path is the one that failed. */

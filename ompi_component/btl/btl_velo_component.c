@@ -120,6 +120,75 @@ static uint64_t name_of(const opal_process_name_t *name)
     return (uint64_t) name->jobid << 32 | name->vpid;
 }
 
+char *mca_btl_velo_host_of(uint32_t job, uint32_t rank)
+{
+    opal_process_name_t name = {.jobid = job, .vpid = rank};
+    char *text = NULL;
+    int rc;
+
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_HOSTNAME, &name, &text, OPAL_STRING);
+    return OPAL_SUCCESS == rc ? text : NULL;
+}
+
+/* The number of the host that a rank is on, which is that of the first rank seen there; a new one gets the next. */
+static int number_host(opal_hash_table_t *numbers, uint32_t rank, uint32_t next, uint32_t *host)
+{
+    char *text = mca_btl_velo_host_of(opal_proc_local_get()->proc_name.jobid, rank);
+    void *number;
+    int rc = OPAL_SUCCESS;
+
+    if (NULL == text) {
+        return OPAL_ERR_NOT_FOUND;
+    }
+    if (OPAL_SUCCESS == opal_hash_table_get_value_ptr(numbers, text, strlen(text), &number)) {
+        *host = (uint32_t) (uintptr_t) number;
+    } else {
+        *host = next;
+        rc = opal_hash_table_set_value_ptr(numbers, text, strlen(text), (void *) (uintptr_t) next);
+    }
+    free(text);
+    return rc;
+}
+
+/* Of the launcher's map, a process has the host's name of each rank. It is no help to ask for the numbers of hosts
+ * (OPAL_PMIX_NODEID), which are known of the own host's ranks only, nor for the ranks of a host: PMIx_Resolve_peers()
+ * of PMIx 4.2 waits without end. Names are looked for only where there are several hosts. */
+static int find_hosts(velo_identity_t *identity)
+{
+    uint32_t *ranks = NULL;
+    opal_hash_table_t numbers;
+    int rc;
+
+    identity->host = 0;
+    identity->hosts = 1;
+    identity->host_ranks_min = identity->job_size;
+    if (identity->local_size >= identity->job_size) {
+        return OPAL_SUCCESS;
+    }
+    ranks = calloc(identity->job_size, sizeof *ranks);
+    OBJ_CONSTRUCT(&numbers, opal_hash_table_t);
+    rc = NULL == ranks ? OPAL_ERR_OUT_OF_RESOURCE : opal_hash_table_init(&numbers, 1024);
+    identity->hosts = 0;
+    for (uint32_t rank = 0; OPAL_SUCCESS == rc && rank < identity->job_size; ++rank) {
+        uint32_t host = 0;
+
+        rc = number_host(&numbers, rank, identity->hosts, &host);
+        identity->hosts += host == identity->hosts;
+        ++ranks[host];
+        if (rank == identity->rank) {
+            identity->host = host;
+        }
+    }
+    for (uint32_t host = 0; OPAL_SUCCESS == rc && host < identity->hosts; ++host) {
+        if (ranks[host] < identity->host_ranks_min) {
+            identity->host_ranks_min = ranks[host];
+        }
+    }
+    OBJ_DESTRUCT(&numbers);
+    free(ranks);
+    return rc;
+}
+
 static int own_identity(velo_identity_t *identity)
 {
     const opal_process_name_t *self = &opal_proc_local_get()->proc_name;
@@ -137,7 +206,12 @@ static int own_identity(velo_identity_t *identity)
     identity->job_size = size;
     identity->local_rank = (uint32_t) opal_process_info.my_local_rank;
     identity->local_size = (uint32_t) opal_process_info.num_local_peers + 1;
-    return OPAL_SUCCESS;
+    rc = find_hosts(identity);
+    if (OPAL_SUCCESS != rc) {
+        opal_output(0, "velo is not used on %s: the launcher does not say on which host each of %u ranks is (error %d)",
+                    opal_process_info.nodename, size, rc);
+    }
+    return rc;
 }
 
 static int init_free_lists(void)
@@ -246,7 +320,12 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     }
     modules[(*count)++] = &mca_btl_velo_component.on_node.super;
     if (velo_device_used(mca_btl_velo_component.engine)) {
-        modules[(*count)++] = &mca_btl_velo_component.device.super;
+        mca_btl_base_module_t *device = &mca_btl_velo_component.device.super;
+
+        if (velo_network_used(mca_btl_velo_component.engine) && device->btl_exclusivity >= MCA_BTL_EXCLUSIVITY_HIGH) {
+            device->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH - 1;
+        }
+        modules[(*count)++] = device;
     }
     mca_btl_velo_component.modules = *count;
     return modules;

@@ -5,6 +5,7 @@
 #include "btl_velo.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "opal/mca/pmix/pmix.h"
@@ -13,29 +14,40 @@
 
 static void tell(const velo_end_t *end, bool other_job)
 {
-    const char *host = opal_process_info.nodename;
+    const bool network = VELO_PATH_DEVICE == end->path && velo_network_used(mca_btl_velo_component.engine);
     const uint32_t self = opal_proc_local_get()->proc_name.vpid;
-    char job[64] = "";
+    const char *host = opal_process_info.nodename;
+    char *peer_host = network ? mca_btl_velo_host_of((uint32_t) end->job, end->rank) : NULL;
+    char job[64] = "", silence[160] = "";
 
     if (other_job) {
         snprintf(job, sizeof job, " of job %" PRIu32, (uint32_t) end->job);
+    }
+    if (network) {
+        snprintf(silence, sizeof silence,
+                 "\nOr its host, or the network to it, has gone: a process that is not heard of for %d s counts as\n"
+                 "ended (btl_velo_peer_timeout).",
+                 mca_btl_velo_component.params.peer_timeout);
     }
     opal_output(0,
                 "velo: rank %" PRIu32 "%s (pid %d on %s) has ended; the other ranks can not go on without it\n"
                 "\n"
                 "It ended without MPI_Finalize: by a signal, a crash, MPI_Abort or exit, or because the\n"
-                "system ran out of memory. Operations with it fail, and this job is ended.\n"
+                "system ran out of memory. Operations with it fail, and this job is ended.%s\n"
                 "\n"
                 "  Local host: %s\n"
                 "  Told by:    rank %" PRIu32 " (pid %d)\n"
                 "  Peer:       rank %" PRIu32 "%s\n"
                 "  pid:        %d\n"
-                "  Path:       %s\n"
+                "  Path:       %s%s%s\n"
                 "\n"
                 "Look for what that rank said last, for mpirun's line on how it ended, and in the system's log\n"
                 "(dmesg) for 'Out of memory'. 'ulimit -c unlimited' makes a crash leave a core file.",
-                end->rank, job, (int) end->pid, host, host, self, (int) getpid(), end->rank, job, (int) end->pid,
-                VELO_PATH_ON_NODE == end->path ? "on-node ring" : "VELO packets");
+                end->rank, job, (int) end->pid, NULL != peer_host ? peer_host : host, silence, host, self,
+                (int) getpid(), end->rank, job, (int) end->pid,
+                VELO_PATH_ON_NODE == end->path ? "on-node ring" : "VELO packets", network ? " over " : "",
+                network ? velo_device_name(mca_btl_velo_component.engine) : "");
+    free(peer_host);
 }
 
 /* ob1 of Open MPI 4.1 aborts in its callback, whichever the flags: a job can not lose a process and go on. */

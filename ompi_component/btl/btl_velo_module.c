@@ -98,7 +98,17 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
     int rc;
 
     if (proc == opal_proc_local_get()) {
-        return NULL; /* btl/self has it */
+        /* btl/self has it. A network's module has it as well, one-sided only (its exclusivity is below self's):
+         * between hosts osc/rdma of Open MPI 4.1 asks the first process of a host for the ranks of some others, and
+         * that may be this one. */
+        if (module->path == VELO_PATH_ON_NODE || !velo_network_used(mca_btl_velo_component.engine)) {
+            return NULL;
+        }
+        endpoint = endpoint_for(module, key_of(&proc->proc_name));
+        if (NULL != endpoint) {
+            endpoint->in_use = true;
+        }
+        return endpoint;
     }
     OPAL_MODEX_RECV(rc, &mca_btl_velo_component.super.btl_version, &proc->proc_name, &address, &bytes);
     if (OPAL_SUCCESS != rc || NULL == address) {

@@ -44,7 +44,7 @@ static int deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_
         = (mca_btl_velo_registration_t *) ((char *) handle - offsetof(mca_btl_velo_registration_t, handle));
 
     (void) btl;
-    if (0 != handle->handle.key[0]) {
+    if (0 != handle->handle.on_node_key) {
         velo_deregister(mca_btl_velo_component.engine, &handle->handle);
     }
     opal_free_list_return(&mca_btl_velo_component.registrations, &registration->super);
@@ -68,15 +68,15 @@ static int post(const struct request *request, const velo_rma_t *operation)
 {
     mca_btl_velo_rma_t *rma;
 
-    if (OPAL_UNLIKELY(NULL == request->endpoint || NULL == request->remote_handle)) {
-        /* osc/rdma before 4.1.5 sends compare-and-swap on memory that this process has mapped itself: its own has
-         * no endpoint, that of MPI_Win_allocate no handle. */
+    if (OPAL_UNLIKELY(NULL == request->endpoint || NULL == request->endpoint->peer || NULL == request->remote_handle)) {
+        /* The own process's endpoint has no peer. osc/rdma before 4.1.5 sends compare-and-swap on memory that this
+         * process has mapped itself: its own has no endpoint, that of MPI_Win_allocate no handle. */
         velo_rma_t here = *operation;
         here.local = request->local_address;
         here.remote_address = request->remote_address;
         velo_rma_here(&here);
         if (NULL != request->cbfunc) {
-            request->cbfunc(request->btl, NULL, request->local_address, request->local_handle,
+            request->cbfunc(request->btl, request->endpoint, request->local_address, request->local_handle,
                             request->cbcontext, request->cbdata, OPAL_SUCCESS);
         }
         return OPAL_SUCCESS;

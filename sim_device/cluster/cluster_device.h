@@ -52,9 +52,11 @@ class ClusterDevice {
     // The Device.
 
     size_t address(std::span<std::byte> out) const;
+    [[nodiscard]] const DeviceTraits& traits() const { return kTraits; }
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr);
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const;
     [[nodiscard]] bool alive(DeviceAddr peer) const;
+    void watch(DeviceAddr) {}
     void announce_ending(base::Ending ending) { ending_ = ending; }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
     bool first_to_tell(DeviceAddr peer);
@@ -75,6 +77,8 @@ class ClusterDevice {
     [[nodiscard]] DeviceReport report(DeviceAddr peer) const;
     [[nodiscard]] DeviceLimits limits() const { return {.ports = ports_, .mailbox_slots = slots_}; }
     [[nodiscard]] DeviceCounters counters() const { return used_ ? used_->counters : DeviceCounters{}; }
+
+    static constexpr DeviceTraits kTraits = {.atomics = false, .notifies_targets = false};
 
     // For the driver's statistics.
 

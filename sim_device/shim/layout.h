@@ -85,6 +85,11 @@ struct Contact {
     base::SegmentAddress segment;
 };
 
+/// The key of a registration as a request carries it: those of the ATU have 32 bits, and a longer one fits none.
+[[nodiscard]] constexpr uint32_t short_key(uint64_t key) {
+    return key <= UINT32_MAX ? static_cast<uint32_t>(key) : 0;
+}
+
 /// An RMA operation that its target executes: it needs the target's CPU for atomicity or order. A put or get
 /// is an offer (offer.h) instead, and not answered: `operand` is the requester's address, `compare` the
 /// terms.
@@ -92,7 +97,7 @@ struct Request {
     uint64_t nla = 0;
     uint64_t operand = 0;
     uint64_t compare = 0;
-    uint32_t key = 0;
+    uint32_t key = 0;           ///< short_key()
     uint32_t operation_id = 0;  ///< the requester's; handed back in the answer
     uint16_t node = 0;          ///< requester
     uint16_t cookie = 0;

@@ -55,7 +55,7 @@ bool RmaUnit::offer(Operation& operation, Peer& peer) {
     const Request request = {.nla = what.nla,
                              .operand = reinterpret_cast<uint64_t>(what.local),
                              .compare = terms.pack(),
-                             .key = what.key,
+                             .key = short_key(what.key),
                              .node = own.node,
                              .vpid = own.vpid,
                              .kind = static_cast<uint8_t>(what.kind)};

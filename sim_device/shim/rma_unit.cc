@@ -168,7 +168,7 @@ RmaUnit::Step RmaUnit::request(Operation& operation, Peer& peer) {
     const Request request = {.nla = what.nla,
                              .operand = what.operand,
                              .compare = what.compare,
-                             .key = what.key,
+                             .key = short_key(what.key),
                              .operation_id = uint32_t{operation.generation} << 16 | index,
                              .node = own.node,
                              .cookie = what.cookie,

@@ -44,6 +44,7 @@ class ShimDevice {
     ~ShimDevice();
 
     size_t address(std::span<std::byte> out) const { return peers_.address(out); }
+    [[nodiscard]] const DeviceTraits& traits() const { return kTraits; }
     /// Attaches to a process and announces this one to it. A process of another job, on another host, of
     /// another user or in another PID namespace is kUnsupported, as is one whose node and VPID are those of
     /// a living peer.
@@ -54,6 +55,7 @@ class ShimDevice {
     /// As of the last look, which progress() takes every kLifeCheckNs.
     [[nodiscard]] bool alive(DeviceAddr peer) const { return !checked(peer).dead && !dead(); }
 
+    void watch(DeviceAddr) {}  // all peers are looked at
     void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
     bool first_to_tell(DeviceAddr peer) { return checked(peer).segment.first_to_tell(); }
@@ -132,6 +134,7 @@ class ShimDevice {
     [[nodiscard]] DeviceCounters counters() const;
     [[nodiscard]] ShimCounters shim_counters() const;
 
+    static constexpr DeviceTraits kTraits = {};
     /// Of a connected peer, without the mapping of its segment.
     static constexpr uint32_t kPeerBytes = sizeof(Peer) + sizeof(void*);
     /// How often processes are looked at; a death is noticed after this much of progress()'s time.

@@ -144,6 +144,18 @@ TYPED_TEST_P(DeviceAtomic, two_devices_serve_each_other_while_they_wait) {
     EXPECT_EQ(other, 12u);
 }
 
+TYPED_TEST_P(DeviceAtomic, what_cannot_be_an_atomic_is_a_bad_parameter) {
+    this->open(2);
+    alignas(8) std::array<std::byte, 64> memory = {};
+    const Registration registration = this->registered(0, memory.data(), memory.size());
+    std::vector<RmaOperation> bad(3, this->operation(1, RmaKind::kImmediatePut, registration, 0, 0));
+    bad[0].bytes = 9;
+    bad[1].kind = RmaKind::kFetchAdd, bad[1].nla += 4;
+    bad[2].kind = RmaKind::kCompareSwap, bad[2].bytes = 4;
+    for (const RmaOperation& operation : bad) EXPECT_EQ(this->device(1).post(operation), Status::kBadParam);
+    EXPECT_EQ(this->device(1).counters().rma_posted, 0u);
+}
+
 /// Whatever is asked for: memory that is not registered stays as it was, and each operation that was
 /// accepted ends once.
 TYPED_TEST_P(DeviceAtomic, garbage_touches_nothing_and_every_accepted_operation_ends_once) {
@@ -224,6 +236,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceAtomic, an_immediate_put_writes_its_bytes_and_
                             fetch_add_and_compare_swap_notify_the_old_value,
                             a_lock_adds_only_while_the_word_is_at_most_the_limit,
                             additions_of_many_requesters_sum_up, two_devices_serve_each_other_while_they_wait,
+                            what_cannot_be_an_atomic_is_a_bad_parameter,
                             garbage_touches_nothing_and_every_accepted_operation_ends_once);
 
 }  // namespace velo::conformance

@@ -66,7 +66,7 @@ TYPED_TEST_P(DeviceConnect, a_receiver_that_did_not_connect_itself_learns_one_na
     this->fabric_.open(this->config(0));
     this->fabric_.open(this->config(1));
     const DeviceAddr to = this->connect(0, 1);
-    ASSERT_EQ(send_numbered(this->device(0), to, 0, 5, 1), Status::kOk);
+    ASSERT_EQ(this->send(0, to, 0, 5, 1), Status::kOk);
     DeviceAddr from = kNoAddr;
     const Packet* packet = this->receive(1, from);
     ASSERT_NE(packet, nullptr);
@@ -75,7 +75,7 @@ TYPED_TEST_P(DeviceConnect, a_receiver_that_did_not_connect_itself_learns_one_na
     EXPECT_EQ(this->device(1).peer(from).node, this->config(0).node);
     EXPECT_EQ(this->connect(1, 0), from);
     // And the way back is open.
-    ASSERT_EQ(send_numbered(this->device(1), from, 1, 6, 1), Status::kOk);
+    ASSERT_EQ(this->send(1, from, 1, 6, 1), Status::kOk);
     DeviceAddr back = kNoAddr;
     packet = this->receive(0, back);
     ASSERT_NE(packet, nullptr);
@@ -135,45 +135,39 @@ TYPED_TEST_P(DeviceConnect, another_jobs_process_is_refused) {
 
 TYPED_TEST_P(DeviceConnect, processes_without_token_are_of_one_job) {
     this->open(2, [](DeviceConfig& config, size_t) { config.job_token = 0; });
-    ASSERT_EQ(send_numbered(this->device(0), this->name(0, 1), 0, 1, 1), Status::kOk);
+    ASSERT_EQ(this->send(0, this->name(0, 1), 0, 1, 1), Status::kOk);
     EXPECT_TRUE(this->take(1, 0, 1));
 }
 
 TYPED_TEST_P(DeviceConnect, an_ended_peer_is_dead_to_everybody_else) {
     this->open(3);
     this->fabric_.close(1);
-    EXPECT_TRUE(this->drive([&] {
-        return !this->device(0).alive(this->name(0, 1)) && !this->device(2).alive(this->name(2, 1));
-    }));
+    for (const size_t i : {0, 2}) {
+        EXPECT_TRUE(this->drive_watching(i, this->name(i, 1),
+                                         [&] { return !this->device(i).alive(this->name(i, 1)); }));
+    }
     EXPECT_TRUE(this->device(0).alive(this->name(0, 2)));
     EXPECT_EQ(send_numbered(this->device(0), this->name(0, 1), 0, 0, 1), Status::kPeerDead);
     EXPECT_EQ(send_numbered(this->device(0), this->name(0, 1), 0, 0, 1, Admission::kGuarded),
               Status::kPeerDead);
-    ASSERT_EQ(send_numbered(this->device(0), this->name(0, 2), 0, 0, 1), Status::kOk);
+    ASSERT_EQ(this->send(0, this->name(0, 2), 0, 0, 1), Status::kOk);
     EXPECT_TRUE(this->take(2, 0, 0));
 }
 
 TYPED_TEST_P(DeviceConnect, packets_sent_before_the_senders_end_still_arrive) {
     this->open(2);
-    ASSERT_EQ(send_numbered(this->device(0), this->name(0, 1), 0, 0, 9), Status::kOk);
+    ASSERT_EQ(this->send(0, this->name(0, 1), 0, 0, 9), Status::kOk);
     this->step(1);
     this->fabric_.close(0);
-    EXPECT_TRUE(this->drive([&] { return !this->device(1).alive(this->name(1, 0)); }));
+    EXPECT_TRUE(this->drive_watching(1, this->name(1, 0),
+                                     [&] { return !this->device(1).alive(this->name(1, 0)); }));
+    EXPECT_EQ(this->device(1).announced_ending(this->name(1, 0)), base::Ending::kClosed);
     for (uint64_t number = 0; number < 9; ++number) ASSERT_TRUE(this->take(1, 0, number));
 }
 
-TYPED_TEST_P(DeviceConnect, an_address_whose_process_has_ended_is_unreachable) {
-    this->fabric_.open(this->config(0));
-    this->fabric_.open(this->config(1));
-    const PublishedAddress address = address_of(this->device(1));
-    this->fabric_.close(1);
-    DeviceAddr peer = kNoAddr;
-    EXPECT_EQ(this->device(0).connect(address.span(), peer), Status::kUnsupported);
-    EXPECT_EQ(peer, kNoAddr);
-}
-
 TYPED_TEST_P(DeviceConnect, more_contacts_than_fit_at_once_get_through_in_time) {
-    constexpr size_t kSenders = 90;
+    constexpr bool kRealTime = requires { TypeParam::kDriveNs; };
+    constexpr size_t kSenders = kRealTime ? 20 : 90;
     for (size_t i = 0; i <= kSenders; ++i) this->fabric_.open(this->config(i));
     const PublishedAddress address = address_of(this->device(0));
     size_t again = 0;
@@ -189,7 +183,7 @@ TYPED_TEST_P(DeviceConnect, more_contacts_than_fit_at_once_get_through_in_time) 
         ASSERT_EQ(peer, 0u);
     }
     for (size_t i = 1; i <= kSenders; ++i) {
-        ASSERT_EQ(send_numbered(this->device(i), 0, static_cast<uint32_t>(i), i, 1), Status::kOk);
+        ASSERT_EQ(this->send(i, 0, static_cast<uint32_t>(i), i, 1), Status::kOk);
         DeviceAddr from = kNoAddr;
         const Packet* packet = this->receive(0, from);
         ASSERT_NE(packet, nullptr);
@@ -207,7 +201,76 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceConnect, an_address_fits_and_does_not_change,
                             damaged_and_random_addresses_are_refused, another_jobs_process_is_refused,
                             processes_without_token_are_of_one_job, an_ended_peer_is_dead_to_everybody_else,
                             packets_sent_before_the_senders_end_still_arrive,
-                            an_address_whose_process_has_ended_is_unreachable,
                             more_contacts_than_fit_at_once_get_through_in_time);
+
+/// With DeviceTraits::sees_processes: connecting finds out whether the peer runs.
+template <class Fabric>
+class DeviceSight : public DeviceTest<Fabric> {};
+TYPED_TEST_SUITE_P(DeviceSight);
+
+TYPED_TEST_P(DeviceSight, an_address_whose_process_has_ended_is_unreachable) {
+    this->fabric_.open(this->config(0));
+    this->fabric_.open(this->config(1));
+    const PublishedAddress address = address_of(this->device(1));
+    this->fabric_.close(1);
+    DeviceAddr peer = kNoAddr;
+    EXPECT_EQ(this->device(0).connect(address.span(), peer), Status::kUnsupported);
+    EXPECT_EQ(peer, kNoAddr);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DeviceSight, an_address_whose_process_has_ended_is_unreachable);
+
+/// Without it: a peer that is watched and does not answer is taken for ended, and one that answers is not.
+template <class Fabric>
+class DeviceWatch : public DeviceTest<Fabric> {};
+TYPED_TEST_SUITE_P(DeviceWatch);
+
+TYPED_TEST_P(DeviceWatch, an_idle_peer_that_answers_stays_alive) {
+    this->open(3);
+    const uint64_t end_ns = this->fabric_.now_ns() + 3 * TypeParam::kPeerTimeoutNs;
+    EXPECT_TRUE(this->drive([&] {
+        this->device(0).watch(this->name(0, 1));
+        this->device(1).watch(this->name(1, 2));
+        return this->fabric_.now_ns() >= end_ns;
+    }));
+    EXPECT_TRUE(this->device(0).alive(this->name(0, 1)));
+    EXPECT_TRUE(this->device(1).alive(this->name(1, 2)));
+    EXPECT_EQ(this->send(0, this->name(0, 1), 0, 0, 1), Status::kOk);
+    EXPECT_TRUE(this->take(1, 0, 0));
+}
+
+TYPED_TEST_P(DeviceWatch, a_peer_that_computes_has_not_ended_until_it_ends) {
+    this->open(2);
+    ASSERT_EQ(this->send(0, this->name(0, 1), 0, 0, 1), Status::kOk);
+    ASSERT_TRUE(this->take(1, 0, 0));
+    const auto watch_alone = [this](uint64_t ns) {
+        const uint64_t end_ns = this->fabric_.now_ns() + ns;
+        while (this->device(0).alive(this->name(0, 1)) && this->fabric_.now_ns() < end_ns) {
+            this->device(0).watch(this->name(0, 1));
+            this->device(0).progress(this->fabric_.now_ns());
+        }
+        return this->device(0).alive(this->name(0, 1));
+    };
+    EXPECT_TRUE(watch_alone(4 * TypeParam::kPeerTimeoutNs)) << "it makes no progress, and its host knows it";
+    EXPECT_EQ(this->send(0, this->name(0, 1), 0, 1, 1), Status::kOk);
+    EXPECT_TRUE(this->take(1, 0, 1));
+    EXPECT_TRUE(watch_alone(4 * TypeParam::kPeerTimeoutNs)) << "and once more";
+    this->fabric_.close(1);
+    EXPECT_FALSE(watch_alone(20 * TypeParam::kPeerTimeoutNs));
+}
+
+TYPED_TEST_P(DeviceWatch, a_peer_that_was_never_reached_is_taken_for_ended_after_the_timeout) {
+    this->fabric_.open(this->config(0));
+    this->fabric_.open(this->config(1));
+    const DeviceAddr peer = this->connect(0, 1);
+    this->fabric_.close(1);
+    EXPECT_TRUE(this->drive_watching(0, peer, [&] { return !this->device(0).alive(peer); }));
+    EXPECT_EQ(this->device(0).announced_ending(peer), base::Ending::kNone);
+    EXPECT_EQ(send_numbered(this->device(0), peer, 0, 1, 1), Status::kPeerDead);
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DeviceWatch, an_idle_peer_that_answers_stays_alive,
+                            a_peer_that_computes_has_not_ended_until_it_ends,
+                            a_peer_that_was_never_reached_is_taken_for_ended_after_the_timeout);
 
 }  // namespace velo::conformance

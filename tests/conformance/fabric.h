@@ -9,13 +9,16 @@
 ///       void close(size_t n);                // ends it as its process's end would
 ///       void step();                         // time goes on by kStepNs, and every open device progresses
 ///       uint64_t now_ns() const;
+///       static constexpr uint64_t kDriveNs;  // where time is real: after which what has not come does not come
 ///   };
 ///
-/// and a source file that instantiates the suites it can be held to (shim_test.cc).
+/// and a source file that instantiates the suites of what it promises (shim_test.cc): each suite says which of
+/// DeviceTraits it is about, and those that say nothing are every device's.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -153,11 +156,33 @@ class DeviceTest : public testing::Test {
     /// Steps until `done()`; false when it does not come to be.
     template <class Done>
     bool drive(Done&& done, int steps = 20'000) {
-        for (int i = 0; i < steps; ++i) {
+        const uint64_t begin_ns = fabric_.now_ns();
+        for (int i = 0; more(begin_ns, i, steps); ++i) {
             if (done()) return true;
             fabric_.step();
         }
         return done();
+    }
+    /// The same while device `index` waits for `peer`.
+    template <class Done>
+    bool drive_watching(size_t index, DeviceAddr peer, Done&& done) {
+        return drive([&] { return device(index).watch(peer), done(); });
+    }
+    /// Sends `count` packets of `sender`, in as many calls as the device wants, each again until it takes it.
+    Status send(size_t from, DeviceAddr to, uint32_t sender, uint64_t number, uint32_t count,
+                Admission admission = Admission::kCredited) {
+        while (count != 0) {
+            const uint32_t here = std::min(count, device(from).limits().send_packets_max);
+            Status status = Status::kAgain;
+            drive([&] {
+                status = send_numbered(device(from), to, sender, number, here, admission);
+                return status != Status::kAgain;
+            });
+            if (status != Status::kOk) return status;
+            number += here;
+            count -= here;
+        }
+        return Status::kOk;
     }
     void step(int steps) {
         for (int i = 0; i < steps; ++i) fabric_.step();
@@ -202,6 +227,14 @@ class DeviceTest : public testing::Test {
         EXPECT_EQ(device(index).register_memory(base, bytes, static_cast<Access>(access), registration),
                   Status::kOk);
         return registration;
+    }
+
+    [[nodiscard]] bool more(uint64_t begin_ns, int step, int steps) const {
+        if constexpr (requires { Fabric::kDriveNs; }) {
+            return fabric_.now_ns() - begin_ns < Fabric::kDriveNs;
+        } else {
+            return step < steps;
+        }
     }
 
     Fabric fabric_;

@@ -1,6 +1,7 @@
 /// Conformance: devices in processes of their own, running at once.
 ///
-/// For any device whose constructor and addresses are all that its processes need; `Traits::Device` names it.
+/// For any device whose constructor and addresses are all that its processes need; `Traits::Device` names it, and
+/// `Traits::kPackets` says how many packets a sender that is measured by them sends.
 #pragma once
 
 #include <sched.h>
@@ -72,6 +73,11 @@ class DeviceProcesses : public testing::Test {
             }
             return true;
         }
+        /// The same while something of a peer's is waited for.
+        template <class Done>
+        bool drive_watching(DeviceAddr peer, Done&& done) {
+            return drive([&] { return device.watch(peer), done(); });
+        }
         DeviceAddr connect(size_t to) {
             DeviceAddr peer = kNoAddr;
             Board::Place& place = board.places[to];
@@ -106,8 +112,19 @@ class DeviceProcesses : public testing::Test {
             Notification notification = {.status = Status::kProtocol};
             Status status = Status::kAgain;
             drive([&] { return (status = device.post(operation)) != Status::kAgain; });
-            if (status == Status::kOk) drive([&] { return device.poll_notification(notification); });
+            if (status == Status::kOk) {
+                drive_watching(operation.peer, [&] { return device.poll_notification(notification); });
+            }
             return notification;
+        }
+        /// An operation that the target's CPU executes, where there is one.
+        [[nodiscard]] RmaKind served_kind() const {
+            return device.traits().atomics ? RmaKind::kFetchAdd : RmaKind::kPut;
+        }
+        /// Whether an operation has ended as one does whose peer was killed: a device that does not see processes may
+        /// be told that it failed before it is sure.
+        [[nodiscard]] bool ended_with_peer(Status status) const {
+            return status == Status::kPeerDead || (status == Status::kFailed && !device.traits().sees_processes);
         }
     };
     using Body = std::function<bool(Process&)>;
@@ -117,7 +134,8 @@ class DeviceProcesses : public testing::Test {
                 .vpid = 1,
                 .job_token = 9,
                 .mailbox_slots = 61,
-                .faults = {}};
+                .faults = {},
+                .peer_timeout_ns = 2'000'000'000};
     }
 
     /// Runs `body` as process `number` and publishes its address first.
@@ -152,7 +170,7 @@ class DeviceProcesses : public testing::Test {
 TYPED_TEST_SUITE_P(DeviceProcesses);
 
 TYPED_TEST_P(DeviceProcesses, concurrent_senders_each_keep_order_and_content) {
-    constexpr uint64_t kEach = 100'000;
+    constexpr uint64_t kEach = TypeParam::kPackets;
     constexpr uint32_t kSenders = 3;
     for (uint32_t sender = 1; sender <= kSenders; ++sender) {
         this->spawn(sender, [sender](auto& process) {
@@ -223,9 +241,14 @@ TYPED_TEST_P(DeviceProcesses, puts_and_gets_cross_processes) {
         }
         process.connect(0);
         process.board.words[0] = 1;
-        Notification notification;
-        if (!process.drive([&] { return process.device.poll_notification(notification); })) return false;
-        // All bytes of the put are here when its completer's notification is.
+        const bool notified = process.device.traits().notifies_targets;
+        Notification notification = {.value = kBytes, .kind = kNotifyCompleter};
+        if (!process.drive([&] {
+                return notified ? process.device.poll_notification(notification) : process.board.words[1] == 1;
+            })) {
+            return false;
+        }
+        // All bytes of the put are here when its completer's notification is, or its requester's.
         for (size_t i = 0; i < kBytes; ++i) {
             if (memory[i] != static_cast<std::byte>(i * 11 + 3)) return false;
         }
@@ -248,53 +271,10 @@ TYPED_TEST_P(DeviceProcesses, puts_and_gets_cross_processes) {
             local[i] = static_cast<std::byte>(i * 11 + 3);
         }
         operation.kind = RmaKind::kPut;
-        operation.notify = kNotifyRequester | kNotifyCompleter;
+        operation.notify = kNotifyRequester;
+        if (process.device.traits().notifies_targets) operation.notify |= kNotifyCompleter;
         EXPECT_EQ(process.run(operation).status, Status::kOk);
-        return true;
-    });
-    this->join();
-}
-
-TYPED_TEST_P(DeviceProcesses, additions_of_processes_and_of_the_owner_sum_up) {
-    constexpr uint64_t kEach = 5'000;
-    constexpr size_t kRequesters = 3;
-    for (size_t number = 1; number <= kRequesters; ++number) {
-        this->spawn(number, [](auto& process) {
-            const DeviceAddr peer = process.connect(0);
-            process.drive([&] { return process.board.words[0].load() == 1; });
-            const Registration registration = process.board.registrations[0];
-            const RmaOperation add = {.kind = RmaKind::kFetchAdd,
-                                      .peer = peer,
-                                      .nla = registration.nla,
-                                      .key = registration.key,
-                                      .bytes = 8,
-                                      .operand = 1};
-            uint64_t ended = 0;
-            for (uint64_t posted = 0; ended < kEach;) {
-                if (posted < kEach && process.device.post(add) == Status::kOk) ++posted;
-                Notification notification;
-                process.device.progress(clock_ns());
-                while (process.device.poll_notification(notification)) {
-                    if (notification.status != Status::kOk) return false;
-                    ++ended;
-                }
-            }
-            process.board.words[1] += 1;
-            return true;
-        });
-    }
-    this->main([](auto& process) {
-        alignas(8) uint64_t word = 0;
-        EXPECT_EQ(process.device.register_memory(&word, 8, kAccessAtomic, process.board.registrations[0]),
-                  Status::kOk);
-        process.board.words[0] = 1;
-        uint64_t own = 0;
-        process.drive([&] {
-            std::atomic_ref(word).fetch_add(1);
-            ++own;
-            return process.board.words[1].load() == kRequesters;
-        });
-        EXPECT_EQ(word, own + kRequesters * kEach);
+        process.board.words[1] = 1;
         return true;
     });
     this->join();
@@ -327,17 +307,17 @@ TYPED_TEST_P(DeviceProcesses, a_killed_process_is_noticed_and_its_operations_end
         waitid(P_PID, static_cast<id_t>(victim), &info, WEXITED | WNOWAIT);
         std::byte local[64];
         for (uint16_t cookie = 0; cookie < 4; ++cookie) {
-            const RmaOperation operation = {.kind = cookie % 2 == 0 ? RmaKind::kGet : RmaKind::kFetchAdd,
+            const RmaOperation operation = {.kind = cookie % 2 == 0 ? RmaKind::kGet : process.served_kind(),
                                             .cookie = cookie,
                                             .peer = peer,
                                             .local = local,
                                             .nla = registration.nla,
                                             .key = registration.key,
                                             .bytes = 8};
-            EXPECT_EQ(process.run(operation).status, Status::kPeerDead);
+            EXPECT_TRUE(process.ended_with_peer(process.run(operation).status));
         }
         const uint64_t begin_ns = clock_ns();
-        EXPECT_TRUE(process.drive([&] { return !process.device.alive(peer); }));
+        EXPECT_TRUE(process.drive_watching(peer, [&] { return !process.device.alive(peer); }));
         EXPECT_LT(clock_ns() - begin_ns, 5'000'000'000u);
         EXPECT_EQ(send_numbered(process.device, peer, 0, 0, 1), Status::kPeerDead);
         // What it had sent is still there, in order.
@@ -389,12 +369,13 @@ TYPED_TEST_P(DeviceProcesses, a_target_that_is_killed_while_long_operations_move
                     ++outstanding;
                 }
                 Notification notification;
-                if (!process.drive([&] { return process.device.poll_notification(notification); }))
+                if (!process.drive_watching(peers[number],
+                                            [&] { return process.device.poll_notification(notification); }))
                     return false;
                 --outstanding;
                 if (++ended == 3 * number) kill(victims[number], SIGKILL);
                 if (notification.status == Status::kOk) continue;
-                EXPECT_EQ(notification.status, Status::kPeerDead);
+                EXPECT_TRUE(process.ended_with_peer(notification.status));
                 dead = true;
             }
             EXPECT_GE(ended, 3 * number);
@@ -405,8 +386,96 @@ TYPED_TEST_P(DeviceProcesses, a_target_that_is_killed_while_long_operations_move
 
 REGISTER_TYPED_TEST_SUITE_P(DeviceProcesses, concurrent_senders_each_keep_order_and_content,
                             two_processes_answer_each_other_for_many_laps, puts_and_gets_cross_processes,
-                            additions_of_processes_and_of_the_owner_sum_up,
                             a_killed_process_is_noticed_and_its_operations_end,
                             a_target_that_is_killed_while_long_operations_move_ends_them);
+
+/// Without DeviceTraits::sees_processes: who ends is found out by silence, which those that are stopped keep as well.
+template <class Traits>
+class DeviceStops : public DeviceProcesses<Traits> {};
+TYPED_TEST_SUITE_P(DeviceStops);
+
+TYPED_TEST_P(DeviceStops, a_process_that_is_stopped_for_less_than_the_timeout_has_not_ended) {
+    constexpr uint64_t kStoppedNs = 1'000'000'000;  // half the timeout
+    const pid_t stopped = this->spawn(1, [](auto& process) {
+        const DeviceAddr to = process.connect(0);
+        if (!process.send(to, 1, 0, 1) || !process.receive_numbered(0, 0)) return false;
+        // It waits for its peer while it is stopped, and does not hear from it then.
+        if (!process.drive_watching(to, [&] { return process.board.words[0].load() == 1; })) return false;
+        return process.device.alive(to) && process.receive_numbered(0, 1);
+    });
+    this->main([stopped](auto& process) {
+        const DeviceAddr peer = process.connect(1);
+        if (!process.receive_numbered(1, 0) || !process.send(peer, 0, 0, 1)) return false;
+        for (int times = 0; times < 3; ++times) {
+            kill(stopped, SIGSTOP);
+            const uint64_t end_ns = clock_ns() + kStoppedNs;
+            process.drive_watching(peer, [&] { return clock_ns() >= end_ns; });
+            kill(stopped, SIGCONT);
+            EXPECT_TRUE(process.device.alive(peer));
+            const uint64_t heard_ns = clock_ns() + kStoppedNs / 2;
+            process.drive_watching(peer, [&] { return clock_ns() >= heard_ns; });
+        }
+        process.board.words[0] = 1;
+        EXPECT_TRUE(process.send(peer, 0, 1, 1));
+        EXPECT_TRUE(process.drive([&] { return !process.device.alive(peer); })) << "it says when it closes";
+        EXPECT_EQ(process.device.announced_ending(peer), base::Ending::kClosed);
+        return true;
+    });
+    this->join();
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DeviceStops, a_process_that_is_stopped_for_less_than_the_timeout_has_not_ended);
+
+/// With DeviceTraits::atomics.
+template <class Traits>
+class DeviceProcessAtomics : public DeviceProcesses<Traits> {};
+TYPED_TEST_SUITE_P(DeviceProcessAtomics);
+
+TYPED_TEST_P(DeviceProcessAtomics, additions_of_processes_and_of_the_owner_sum_up) {
+    constexpr uint64_t kEach = 5'000;
+    constexpr size_t kRequesters = 3;
+    for (size_t number = 1; number <= kRequesters; ++number) {
+        this->spawn(number, [](auto& process) {
+            const DeviceAddr peer = process.connect(0);
+            process.drive([&] { return process.board.words[0].load() == 1; });
+            const Registration registration = process.board.registrations[0];
+            const RmaOperation add = {.kind = RmaKind::kFetchAdd,
+                                      .peer = peer,
+                                      .nla = registration.nla,
+                                      .key = registration.key,
+                                      .bytes = 8,
+                                      .operand = 1};
+            uint64_t ended = 0;
+            for (uint64_t posted = 0; ended < kEach;) {
+                if (posted < kEach && process.device.post(add) == Status::kOk) ++posted;
+                Notification notification;
+                process.device.progress(clock_ns());
+                while (process.device.poll_notification(notification)) {
+                    if (notification.status != Status::kOk) return false;
+                    ++ended;
+                }
+            }
+            process.board.words[1] += 1;
+            return true;
+        });
+    }
+    this->main([](auto& process) {
+        alignas(8) uint64_t word = 0;
+        EXPECT_EQ(process.device.register_memory(&word, 8, kAccessAtomic, process.board.registrations[0]),
+                  Status::kOk);
+        process.board.words[0] = 1;
+        uint64_t own = 0;
+        process.drive([&] {
+            std::atomic_ref(word).fetch_add(1);
+            ++own;
+            return process.board.words[1].load() == kRequesters;
+        });
+        EXPECT_EQ(word, own + kRequesters * kEach);
+        return true;
+    });
+    this->join();
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DeviceProcessAtomics, additions_of_processes_and_of_the_owner_sum_up);
 
 }  // namespace velo::conformance

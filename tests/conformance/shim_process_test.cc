@@ -4,10 +4,15 @@
 
 namespace velo::conformance {
 
+// This device sees processes.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceStops);
+
 struct ShimProcesses {
     using Device = shim::ShimDevice;
+    static constexpr uint64_t kPackets = 100'000;
 };
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceProcesses, ShimProcesses);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceProcessAtomics, ShimProcesses);
 
 }  // namespace velo::conformance

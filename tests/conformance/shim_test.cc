@@ -8,9 +8,18 @@
 
 namespace velo::conformance {
 
+// Suites that are not instantiated are about devices that do less.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceParts);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceWatch);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceRefusals);
+
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceConnect, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceSight, ShimFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceVelo, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceRoom, ShimFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceRma, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceKeys, ShimFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceNotify, ShimFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceAtomic, ShimFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Shim, DeviceFaults, ShimFabric);
 

@@ -203,7 +203,7 @@ void offer_any(Input& input, Process& victim, Process& peer, const Registration&
     shim::Request request = {.nla = range.nla + input.below(80),
                              .operand = reinterpret_cast<uint64_t>(local.data()),
                              .compare = terms.pack(),
-                             .key = range.key,
+                             .key = static_cast<uint32_t>(range.key),
                              .node = static_cast<uint16_t>(1 + input.below(2)),
                              .kind = static_cast<uint8_t>(terms.kind)};
     shim::OfferSlot& slot = peer.view.offers()[terms.slot];

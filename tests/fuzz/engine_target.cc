@@ -42,7 +42,10 @@ struct Rank {
                                           .rank = rank,
                                           .job_size = 2,
                                           .local_rank = rank,
-                                          .local_size = 2};
+                                          .local_size = 2,
+                                          .host = 0,
+                                          .hosts = 1,
+                                          .host_ranks_min = 2};
         const velo_host_t host = {
             .context = this,
             .topology = nullptr,
@@ -65,8 +68,7 @@ struct Rank {
     [[nodiscard]] EngineAddress address() const {
         std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
         EngineAddress address;
-        require(velo_address(engine, bytes.data(), bytes.size()) == sizeof address, "an address");
-        std::memcpy(&address, bytes.data(), sizeof address);
+        require(address.parse(bytes.data(), velo_address(engine, bytes.data(), bytes.size())), "an address");
         return address;
     }
     int connect(const void* blob, size_t bytes, bool same_host, velo_peer_t*& peer) {
@@ -112,8 +114,8 @@ void modex(Input& input) {
             damage(input, std::as_writable_bytes(std::span(&address, 1)));
         }
         if (input.flag()) mend_sum(address);
-        std::memcpy(blob.data(), &address, sizeof address);
-        const size_t bytes = input.byte() < 250 ? sizeof address : input.below(blob.size());
+        std::memcpy(blob.data(), static_cast<const void*>(&address), sizeof address);
+        const size_t bytes = input.byte() < 250 ? std::min(address.bytes(), blob.size()) : input.below(blob.size());
         velo_peer_t* to = nullptr;
         if (victim.connect(blob.data(), bytes, input.byte() < 250, to) != VELO_OK) continue;
         require(velo_peer_path(to) != VELO_PATH_NONE, "a peer is reached somehow");
@@ -122,7 +124,8 @@ void modex(Input& input) {
         send.data[0] = memory.data();
         send.bytes[0] = static_cast<uint32_t>(input.below(kMessageBytesMax));
         (void)velo_send(victim.engine, to, &send, 1);
-        velo_handle_t handle = {.base = 4096, .bytes = 4096, .nla = {}, .key = {1, 1}, .check = 0};
+        velo_handle_t handle = {
+            .base = 4096, .bytes = 4096, .nla = {}, .device_key = 1, .on_node_key = 1, .reserved = 0, .check = 0};
         velo_rma_t& transfer = transfers.emplace_back();
         transfer.kind = VELO_RMA_GET;
         transfer.local = memory.data();
@@ -188,7 +191,9 @@ class OnNodePeer : public RawPeer {
         return {.base = reinterpret_cast<uint64_t>(memory_.data()),
                 .bytes = range.bytes,
                 .nla = {range.nla, 0},
-                .key = {range.key, 0},
+                .device_key = 0,
+                .on_node_key = static_cast<uint32_t>(range.key),
+                .reserved = 0,
                 .check = 0};
     }
     bool accepts(const shm::Message&) { return true; }
@@ -252,7 +257,9 @@ class DevicePeerOf : public RawPeer {
         return {.base = reinterpret_cast<uint64_t>(memory_.data()),
                 .bytes = range.bytes,
                 .nla = {0, range.nla},
-                .key = {1, range.key},
+                .device_key = range.key,
+                .on_node_key = 1,
+                .reserved = 0,
                 .check = 0};
     }
 
@@ -275,7 +282,7 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     [](Input& input, const Known& known, EngineHeader& header) {
         header.nla = known.handle.nla[0] + input.below(known.handle.bytes + 16);
     },
-    [](Input&, const Known& known, EngineHeader& header) { header.key = known.handle.key[0]; },
+    [](Input&, const Known& known, EngineHeader& header) { header.key = known.handle.on_node_key; },
     [](Input& input, const Known&, EngineHeader& header) { header.value = input.below(kMemoryBytes + 64); },
     [](Input& input, const Known&, EngineHeader& header) {
         header.opcode = static_cast<Opcode>(1 + input.below(12));
@@ -362,7 +369,7 @@ void engine(Input& input) {
             case 4: {
                 if (to == nullptr) {
                     const EngineAddress theirs = peer->address(address);
-                    if (victim.connect(&theirs, sizeof theirs, true, to) != VELO_OK) to = nullptr;
+                    if (victim.connect(&theirs, theirs.bytes(), true, to) != VELO_OK) to = nullptr;
                 }
                 if (to == nullptr || transfers.size() >= 32) break;
                 velo_rma_t& transfer = transfers.emplace_back();

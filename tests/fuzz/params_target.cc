@@ -77,7 +77,10 @@ void params(Input& input) {
                                       .rank = static_cast<uint32_t>(input.below(size)),
                                       .job_size = size,
                                       .local_rank = static_cast<uint32_t>(input.below(size)),
-                                      .local_size = size};
+                                      .local_size = size,
+                                      .host = 0,
+                                      .hosts = 1,
+                                      .host_ranks_min = size};
     parse_faults(params.faults);
     try {
         const EngineOptions options = make_options(params, identity, velo_host_t{});

@@ -307,6 +307,7 @@ class Suite {
             if (pattern == name) return true;
             if (pattern.ends_with('*') && name.starts_with(pattern.substr(0, pattern.size() - 1)))
                 return true;
+            if (pattern.starts_with('*') && name.ends_with(pattern.substr(1))) return true;
         }
         return false;
     }

@@ -149,6 +149,7 @@ class Port {
         return process < process_ ? process : process - 1;
     }
 
+    [[nodiscard]] DeviceLimits limits() const { return {}; }
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
         return network_->send(process_, process_of(to), packets, admission, fill);

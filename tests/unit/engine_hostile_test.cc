@@ -20,12 +20,11 @@ class EngineHostile : public testing::Test {
         EXPECT_EQ(velo_register(job_[0].engine, memory_.data(), kBytes, 1, &handle_), VELO_OK);
         std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
         EngineAddress address;
-        EXPECT_EQ(velo_address(job_[0].engine, bytes.data(), bytes.size()), sizeof address);
-        std::memcpy(&address, bytes.data(), sizeof address);
+        EXPECT_TRUE(address.parse(bytes.data(), velo_address(job_[0].engine, bytes.data(), bytes.size())));
         EXPECT_EQ(peer_.connect(address.on_node, to_), Status::kOk);
     }
     [[nodiscard]] EngineHeader header(Opcode opcode, uint64_t value) const {
-        return {.opcode = opcode, .nla = handle_.nla[0], .key = handle_.key[0], .value = value};
+        return {.opcode = opcode, .nla = handle_.nla[0], .key = handle_.on_node_key, .value = value};
     }
     /// The engine takes each message before the next one is sent.
     void send(const EngineHeader& header, std::span<const std::byte> body = {}) {

@@ -11,8 +11,7 @@ constexpr size_t kBytes = (3u << 20) + 77;
 EngineAddress address_of(const Rank& rank) {
     std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
     EngineAddress address;
-    EXPECT_EQ(velo_address(rank.engine, bytes.data(), bytes.size()), sizeof address);
-    std::memcpy(&address, bytes.data(), sizeof address);
+    EXPECT_TRUE(address.parse(bytes.data(), velo_address(rank.engine, bytes.data(), bytes.size())));
     return address;
 }
 

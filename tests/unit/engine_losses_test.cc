@@ -117,8 +117,7 @@ TEST_F(EngineLosses, garbage_in_a_ring_ends_the_job) {
     job_.drive([&] { return job_[1].inbox.size() == 1; });
     EngineAddress address;
     std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
-    ASSERT_EQ(velo_address(job_[0].engine, bytes.data(), bytes.size()), sizeof address);
-    std::memcpy(&address, bytes.data(), sizeof address);
+    ASSERT_TRUE(address.parse(bytes.data(), velo_address(job_[0].engine, bytes.data(), bytes.size())));
     base::SharedSegment segment;
     base::Mapping memory;
     ASSERT_EQ(base::SharedSegment::attach(address.on_node.segment, segment), Status::kOk);

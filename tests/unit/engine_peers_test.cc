@@ -70,8 +70,7 @@ TEST(EnginePeers, a_message_of_no_class_is_counted_and_dropped) {
     Job job(1, params_for(0));
     std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
     EngineAddress address;
-    ASSERT_EQ(velo_address(job[0].engine, bytes.data(), bytes.size()), sizeof address);
-    std::memcpy(&address, bytes.data(), sizeof address);
+    ASSERT_TRUE(address.parse(bytes.data(), velo_address(job[0].engine, bytes.data(), bytes.size())));
     shm::OnNode liar({.name = 5, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16});
     shm::PeerIndex to = 0;
     ASSERT_EQ(liar.connect(address.on_node, to), Status::kOk);
@@ -119,7 +118,8 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
     } context;
     Job job(2, params_for(0));
     const velo_identity_t identity = {
-        .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3};
+        .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3,
+        .host = 0, .hosts = 1, .host_ranks_min = 3};
     const velo_host_t host = {.context = &context,
                               .topology = nullptr,
                               .accepts = [](void*, uint8_t) { return true; },

@@ -170,7 +170,7 @@ TEST_P(EngineRma, a_revoked_registration_is_not_accessible) {
     velo_deregister(job[1].engine, &handle);
     const velo_handle_t successor = registered(job[1], other, 7);
     EXPECT_EQ(successor.nla[0], handle.nla[0]);
-    EXPECT_NE(successor.key[0], handle.key[0]);
+    EXPECT_NE(successor.on_node_key, handle.on_node_key);
     Transfer get(VELO_RMA_GET, 16, handle, handle.base);
     velo_rma(job[0].engine, job[0].peers[1], &get.op);
     job.drive([&] { return job[0].done.size() == 1; });
@@ -188,8 +188,8 @@ std::vector<velo_handle_t> useless_handles(Rank& owner, std::vector<std::byte>& 
     base_of_one.base = whole.base;
     velo_handle_t key_of_one = others;
     key_of_one.base = whole.base;
-    key_of_one.key[0] = whole.key[0];
-    key_of_one.key[1] = whole.key[1];
+    key_of_one.on_node_key = whole.on_node_key;
+    key_of_one.device_key = whole.device_key;
     velo_handle_t unchecked = whole;
     unchecked.check = 0;
     return {revoked, others, base_of_one, key_of_one, unchecked, velo_handle_t{}};

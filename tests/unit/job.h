@@ -49,7 +49,10 @@ class Rank {
                                           .rank = rank,
                                           .job_size = size,
                                           .local_rank = rank,
-                                          .local_size = size};
+                                          .local_size = size,
+                                          .host = 0,
+                                          .hosts = 1,
+                                          .host_ranks_min = size};
         const velo_host_t host = {
             .context = this,
             .topology = nullptr,

@@ -16,7 +16,15 @@ velo_params_t defaults() {
 }
 
 velo_identity_t rank_of(uint32_t rank, uint32_t size) {
-    return {.name = rank, .job = 1, .rank = rank, .job_size = size, .local_rank = rank, .local_size = size};
+    return {.name = rank,
+            .job = 1,
+            .rank = rank,
+            .job_size = size,
+            .local_rank = rank,
+            .local_size = size,
+            .host = 0,
+            .hosts = 1,
+            .host_ranks_min = size};
 }
 
 std::string error_of(const velo_params_t& params, uint32_t size = 8) {
@@ -288,6 +296,67 @@ TEST(Options, ranks_are_grouped_into_nodes_by_number) {
     // The smallest node has two ranks, so its ranks have six senders elsewhere: all plan for six.
     EXPECT_EQ(options.plan.peers, 6u);
     EXPECT_EQ(make_options(params, rank_of(0, 8), {}).plan.peers, 6u);
+}
+
+velo_identity_t rank_of_hosts(uint32_t rank, uint32_t size, uint32_t hosts, uint32_t least) {
+    velo_identity_t identity = rank_of(rank, size);
+    identity.local_rank = 2;
+    identity.local_size = least;
+    identity.host = 4;
+    identity.hosts = hosts;
+    identity.host_ranks_min = least;
+    return identity;
+}
+
+TEST(Options, a_job_of_several_hosts_has_the_network_and_a_node_is_a_host) {
+    const EngineOptions options = make_options(defaults(), rank_of_hosts(7, 8, 2, 3), {});
+    EXPECT_TRUE(options.device_used);
+    EXPECT_TRUE(options.network_used);
+    EXPECT_FALSE(options.network_wanted) << "without one velo is good for the ranks of a host";
+    EXPECT_EQ(options.device.node, 4);
+    EXPECT_EQ(options.device.vpid, 2);
+    EXPECT_EQ(options.plan.peers, 5u) << "those of the smallest host have five senders elsewhere";
+    EXPECT_EQ(options.device.peers_max, 5u);
+    EXPECT_EQ(make_options(defaults(), rank_of_hosts(0, 8, 2, 3), {}).plan.peers, 5u) << "at every rank";
+}
+
+TEST(Options, the_user_says_which_device) {
+    velo_params_t params = defaults();
+    params.device = "ofi";
+    const EngineOptions asked = make_options(params, rank_of(0, 8), {});
+    EXPECT_TRUE(asked.network_used && asked.network_wanted && asked.device_used);
+    EXPECT_EQ(asked.plan.peers, 7u) << "any of the job may turn out to be reached through it";
+    params.ranks_per_node = 2;
+    EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).network_used);
+    EXPECT_EQ(make_options(params, rank_of(5, 8), {}).device.node, 2);
+    params.device = "sim";
+    EXPECT_FALSE(make_options(params, rank_of(0, 8), {}).network_used);
+    EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).device_used);
+    const EngineOptions two_hosts = make_options(params, rank_of_hosts(0, 8, 2, 4), {});
+    EXPECT_FALSE(two_hosts.network_used);
+    expect_names(two_hosts.no_network, {"btl_velo_device=sim", "one host"});
+    params.device = "infiniband";
+    expect_names(error_of(params), {"btl_velo_device=infiniband", "auto", "ofi", "sim"});
+}
+
+TEST(Options, what_node_and_vpid_cannot_name_is_refused_where_a_device_needs_them) {
+    velo_identity_t identity = rank_of_hosts(300, 600, 2, 300);
+    identity.local_rank = 256;
+    const auto error = [&](const velo_params_t& params) -> std::string {
+        try {
+            (void)make_options(params, identity, {});
+        } catch (const base::SetupError& refused) {
+            return refused.what();
+        }
+        return "";
+    };
+    expect_names(error(defaults()), {"rank 300", "257th", "256"});
+    velo_params_t on_one_host = defaults();
+    on_one_host.device = "sim";
+    EXPECT_EQ(error(on_one_host), "");
+    identity.local_rank = 0;
+    identity.host = 65536;
+    expect_names(error(defaults()), {"65536 hosts"});
 }
 
 TEST(Options, one_node_needs_no_device) {

@@ -190,7 +190,7 @@ TEST(ShimDevice, what_strangers_and_liars_write_is_dropped_and_counted) {
     ASSERT_EQ(victim.register_memory(memory, 16, kAccessAny, registration), Status::kOk);
     const Request base = {.nla = registration.nla,
                           .operand = UINT64_MAX,
-                          .key = registration.key,
+                          .key = static_cast<uint32_t>(registration.key),
                           .node = 2,
                           .kind = static_cast<uint8_t>(RmaKind::kImmediatePut),
                           .bytes = 8};

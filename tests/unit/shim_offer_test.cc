@@ -300,7 +300,7 @@ TEST_F(Offers, garbage_ends_operations_and_touches_nothing_else) {
                     .push({.nla = registration.nla + random() % kBytes,
                            .operand = random(),
                            .compare = random() & 0x1ffff3fffffff,
-                           .key = registration.key,
+                           .key = static_cast<uint32_t>(registration.key),
                            .node = 1,
                            .kind = static_cast<uint8_t>(random() % 2)});
             }

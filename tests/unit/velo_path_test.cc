@@ -26,6 +26,7 @@ class ScriptedDevice {
 
     template <class Fill>
     Status send(DeviceAddr, uint32_t packets, Admission admission, Fill&& fill) {
+        if (packets > send_packets_max) return Status::kBadParam;
         if (refuses_contact && admission == Admission::kContact) return Status::kAgain;
         AlikePackets alike;
         if constexpr (requires { fill.alike(); }) alike = fill.alike();
@@ -41,8 +42,10 @@ class ScriptedDevice {
             if (refuses_control && packet.status.message_class == MessageClass::kCredit) return Status::kAgain;
             sent.push_back(packet);
         }
+        ++sends;
         return Status::kOk;
     }
+    [[nodiscard]] DeviceLimits limits() const { return {.send_packets_max = send_packets_max}; }
     const Packet* peek(DeviceAddr& from) {
         from = 0;
         return shown.empty() ? nullptr : &shown.front();
@@ -60,6 +63,8 @@ class ScriptedDevice {
     }
 
     PeerView view;
+    uint32_t send_packets_max = UINT32_MAX;
+    uint32_t sends = 0;
     bool refuses_control = false;
     bool refuses_contact = false;
     std::vector<Sent> sent;
@@ -244,6 +249,79 @@ TEST_F(VeloPathContact, an_opening_in_any_other_packet_is_malformed) {
 /// Every division of a message into two parts, of lengths around whole packets, sent at once and in pieces of three
 /// packets: the packets are those of the bytes in a row, and the device is not asked for each one where the last part
 /// that has bytes holds all of it. A message that the host queued has one part, the first.
+/// Messages of different lengths, each filled with its own number.
+struct VeloPathTogether : testing::Test {
+    ScriptedDevice device;
+    std::vector<std::vector<std::byte>> data;
+    std::vector<velo_send_t> messages;
+    std::vector<velo_send_t*> sends;
+
+    void make(std::initializer_list<uint32_t> lengths) {
+        data.reserve(lengths.size());
+        messages.reserve(lengths.size());
+        for (const uint32_t length : lengths) {
+            data.emplace_back(length, static_cast<std::byte>(data.size() + 1));
+            velo_send_t& message = messages.emplace_back();
+            message = {};
+            message.data[0] = data.back().data();
+            message.bytes[0] = message.total = length;
+            message.tag = static_cast<uint8_t>(messages.size());
+            sends.push_back(&message);
+        }
+    }
+    static flowctl::Plan static_plan(uint32_t slots) {
+        return std::get<flowctl::Plan>(
+            flowctl::plan({.mode = flowctl::Mode::kStatic, .peers = 1, .slots_per_peer = slots}));
+    }
+};
+
+TEST_F(VeloPathTogether, messages_that_go_together_are_one_send_of_whole_messages_in_order) {
+    VeloPath<ScriptedDevice> path(device, static_plan(32), 4096);
+    make({8, 150, 0, 56, 57});
+    ASSERT_EQ(path.send_together(0, sends), Status::kOk);
+    EXPECT_EQ(device.sends, 1u);
+    ASSERT_EQ(device.sent.size(), 8u);
+    size_t at = 0;
+    for (size_t i = 0; i < messages.size(); ++i) {
+        EXPECT_EQ(messages[i].done, messages[i].total);
+        uint32_t bytes = 0;
+        for (uint32_t left = packets_for(messages[i].total); left != 0; --left, ++at) {
+            const ScriptedDevice::Sent& packet = device.sent[at];
+            EXPECT_EQ(packet.status.tag, messages[i].tag);
+            EXPECT_EQ(packet.status.end_of_message, left == 1);
+            bytes += packet.status.length;
+            if (packet.status.length != 0) {
+                EXPECT_EQ(packet.payload[packet.status.length - 1], data[i][0]);
+            }
+        }
+        EXPECT_EQ(bytes, messages[i].total);
+    }
+    EXPECT_EQ(path.counters().messages_sent, messages.size());
+    EXPECT_EQ(path.flow().credits(0), path.plan().quota - 8);
+}
+
+TEST_F(VeloPathTogether, messages_go_together_only_where_all_can_go) {
+    VeloPath<ScriptedDevice> path(device, static_plan(10), 4096);
+    make({300, 300});
+    ASSERT_EQ(path.plan().quota, 8u);
+    EXPECT_TRUE(path.sendable_whole(0, 6));
+    EXPECT_FALSE(path.sendable_whole(0, 12));
+    EXPECT_EQ(path.send_together(0, sends), Status::kAgain);
+    EXPECT_TRUE(device.sent.empty());
+    EXPECT_EQ(messages[0].done + messages[1].done, 0u);
+}
+
+TEST_F(VeloPathTogether, a_message_longer_than_one_send_goes_in_several) {
+    device.send_packets_max = 5;
+    VeloPath<ScriptedDevice> path(device, static_plan(32), 4096);
+    make({56 * 12 + 1});
+    EXPECT_FALSE(path.sendable(0, messages[0].total)) << "not whole, so that a sender who waits for nothing queues it";
+    ASSERT_EQ(path.send(0, messages[0]), Status::kOk);
+    EXPECT_EQ(device.sends, 3u);
+    EXPECT_EQ(device.sent.size(), 13u);
+    EXPECT_FALSE(messages[0].stalled);
+}
+
 TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
     constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     std::vector<std::byte> data(6 * kPayload);

@@ -41,7 +41,8 @@ class AtuView {
 
     /// The owner's virtual address for [nla, nla + bytes), if all of it is registered with `access`.
     /// kAtuFault otherwise.
-    Status translate(uint64_t nla, uint64_t bytes, uint32_t key, uint32_t access, uint64_t& address) const {
+    /// Keys of this table have 32 bits; those that a device's operation names have 64, and a longer one fits nothing.
+    Status translate(uint64_t nla, uint64_t bytes, uint64_t key, uint32_t access, uint64_t& address) const {
         const uint64_t slot = nla >> kNlaOffsetBits;
         const uint64_t offset = nla & kNlaOffsetMask;
         if (slot >= capacity_ || key % 2 == 0) return Status::kAtuFault;
@@ -79,7 +80,7 @@ class AtuView {
     }
 
     /// True while the registration that `nla` and `key` name has not been revoked.
-    [[nodiscard]] bool valid(uint64_t nla, uint32_t key) const {
+    [[nodiscard]] bool valid(uint64_t nla, uint64_t key) const {
         const uint64_t slot = nla >> kNlaOffsetBits;
         return slot < capacity_ && entries_[slot].key.load(std::memory_order_acquire) == key;
     }
@@ -137,8 +138,9 @@ class AtuTable {
             return Status::kBadParam;
         }
         const auto slot = static_cast<uint32_t>(registration.nla >> kNlaOffsetBits);
-        own_[slot].key.store(registration.key + 1, std::memory_order_relaxed);
-        shared_[slot].key.store(registration.key + 1, std::memory_order_release);
+        const auto next = static_cast<uint32_t>(registration.key) + 1;
+        own_[slot].key.store(next, std::memory_order_relaxed);
+        shared_[slot].key.store(next, std::memory_order_release);
         std::atomic_thread_fence(std::memory_order_seq_cst);
         free_.push_back(slot);
         --valid_;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -137,19 +136,6 @@ uint64_t host_identity() noexcept {
         for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 1099511628211u;
     }
     return hash;
-}
-
-uint64_t random_token() noexcept {
-    uint64_t token = 0;
-    while (token == 0) {
-        if (getrandom(&token, sizeof token, 0) != sizeof token) {
-            timespec now = {};
-            clock_gettime(CLOCK_REALTIME, &now);
-            token = static_cast<uint64_t>(now.tv_nsec) << 32 ^ static_cast<uint64_t>(now.tv_sec) ^
-                    static_cast<uint64_t>(getpid()) << 20;
-        }
-    }
-    return token;
 }
 
 Mapping::~Mapping() {

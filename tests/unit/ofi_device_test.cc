@@ -1,0 +1,169 @@
+// The device over libfabric beyond what every device promises: what silent peers cost, and its library.
+#include "velo/ofi/ofi_device.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "tests/conformance/ofi_fabric.h"
+
+namespace velo::ofi {
+namespace {
+
+using conformance::address_of;
+using conformance::Net;
+using conformance::OfiFabric;
+using conformance::PublishedAddress;
+using conformance::send_numbered;
+using conformance::TestPacket;
+
+constexpr NetworkOptions kNetOptions = {.provider_include = "net", .interface_include = "lo"};
+
+size_t open_files() {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+TEST(OfiDevice, silent_peers_cost_no_connection) {
+    // Pings would come after a twentieth of the timeout.
+    constexpr uint64_t kTimeoutNs = 200'000'000;
+    OfiDevice device({.node = 1, .mailbox_slots = 64, .faults = {}, .peer_timeout_ns = kTimeoutNs}, kNetOptions);
+    Address address;
+    ASSERT_EQ(read_address(address_of(device).span(), address), Status::kOk);
+    const size_t files = open_files();
+    for (uint16_t node = 2; node < 1002; ++node) {
+        address.head.node = node;
+        ++address.head.token;
+        std::array<std::byte, kAddressBytesMax> bytes;
+        const size_t length = write_address(address, bytes);
+        DeviceAddr peer = kNoAddr;
+        ASSERT_EQ(device.connect(std::span(bytes).first(length), peer, nullptr), Status::kOk);
+        EXPECT_EQ(peer, node - 2u);
+    }
+    // Nor where any that was met may be waited for: none of these was.
+    for (const uint64_t end = base::monotonic_ns() + 2 * kTimeoutNs; base::monotonic_ns() < end;) {
+        device.watch(kNoAddr);
+        device.progress(base::monotonic_ns());
+    }
+    EXPECT_TRUE(device.alive(0));
+    EXPECT_EQ(open_files(), files);
+    EXPECT_EQ(device.ofi_counters().hellos_sent, 0u);
+}
+
+/// Senders that keep to their credits, and a reader that leaves as much unread as it may.
+TEST(OfiDevice, no_credited_packet_ever_waits_for_a_buffer) {
+    constexpr uint32_t kSlots = 300;
+    constexpr uint32_t kSenders = 3;
+    OfiFabric<Net> fabric;
+    for (uint16_t node = 0; node <= kSenders; ++node) {
+        fabric.open({.node = node, .mailbox_slots = kSlots, .faults = {}, .peers_max = kSenders});
+    }
+    std::array<DeviceAddr, kSenders + 1> to = {};
+    std::array<uint64_t, kSenders + 1> sent = {};
+    std::array<uint64_t, kSenders + 1> read = {};
+    for (uint32_t i = 1; i <= kSenders; ++i) {
+        ASSERT_EQ(fabric[i].connect(address_of(fabric[0]).span(), to[i]), Status::kOk);
+    }
+    std::mt19937 random(1);
+    uint64_t all_read = 0;
+    while (all_read < 30'000) {
+        for (uint32_t i = 1; i <= kSenders; ++i) {
+            const auto credits = static_cast<uint32_t>(kSlots / kSenders - (sent[i] - read[i]));
+            if (credits == 0) continue;
+            const uint32_t count =
+                std::min<uint32_t>(random() % 3 == 0 ? 1 + random() % credits : credits, kPartPackets);
+            const Status status = send_numbered(fabric[i], to[i], i, sent[i], count);
+            sent[i] += status == Status::kOk ? count : 0;
+        }
+        fabric.step();
+        for (uint32_t reads = random() % 5 == 0 ? random() % kSlots : 0; reads != 0; --reads) {
+            DeviceAddr from = kNoAddr;
+            const Packet* packet = fabric[0].peek(from);
+            if (packet == nullptr) break;
+            const uint16_t sender = PacketStatus::unpack(packet->status).node;
+            ASSERT_TRUE(TestPacket::is(*packet, sender, read[sender]++));
+            fabric[0].advance();
+            ++all_read;
+        }
+    }
+    EXPECT_EQ(fabric[0].counters().starved, 0u);
+}
+
+TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_is_closed) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(listen(listener, 4), 0);
+    socklen_t bytes = sizeof address;
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    const auto name = std::as_bytes(std::span(&address, 1));
+    HostProbe probe;
+    const size_t files = open_files();
+    HostProbe::Answer answer = HostProbe::Answer::kPending;
+    for (int i = 0; i < 1'000'000 && answer == HostProbe::Answer::kPending; ++i) answer = probe.ask(name);
+    for (int i = 0; i < 1000; ++i) {
+        ASSERT_EQ(answer, HostProbe::Answer::kRuns);
+        answer = probe.ask(name);
+    }
+    EXPECT_EQ(open_files(), files + 1) << "one connection, however often it is asked";
+    // It accepts the connection and closes it, as it does with a stranger's.
+    close(accept(listener, nullptr, nullptr));
+    for (int i = 0; i < 100; ++i) EXPECT_NE(probe.ask(name), HostProbe::Answer::kGone);
+    close(listener);
+    for (int i = 0; i < 1'000'000 && answer != HostProbe::Answer::kGone; ++i) answer = probe.ask(name);
+    EXPECT_EQ(answer, HostProbe::Answer::kGone);
+}
+
+class OfiLibrary : public testing::Test {
+  protected:
+    OfiLibrary() {
+        // The one of this build, from whatever folder the test is run in.
+        handle_ = dlopen(VELO_OFI_BUILT, RTLD_NOW | RTLD_LOCAL);
+        if (handle_ == nullptr) return;
+        const auto function = reinterpret_cast<NetworkLibraryFunction>(dlsym(handle_, kNetworkLibraryFunction));
+        if (function != nullptr) library_ = function();
+    }
+
+    void* handle_ = nullptr;
+    const NetworkLibrary* library_ = nullptr;
+};
+
+TEST_F(OfiLibrary, opens_a_device_and_says_why_it_does_not) {
+    ASSERT_NE(library_, nullptr) << dlerror();
+    ASSERT_EQ(library_->abi, kNetworkAbi);
+    std::array<char, 1024> error = {};
+    const DeviceConfig config = {.node = 1, .mailbox_slots = 8, .faults = {}};
+    const std::unique_ptr<NetworkDevice> device(library_->open(config, kNetOptions, error.data(), error.size()));
+    ASSERT_NE(device, nullptr) << error.data();
+    EXPECT_STREQ(device->name(), "net (lo)");
+    EXPECT_TRUE(device->traits().other_hosts);
+    EXPECT_EQ(library_->open(config, {.provider_include = "none"}, error.data(), error.size()), nullptr);
+    EXPECT_NE(std::string(error.data()).find("libfabric"), std::string::npos);
+    // A short buffer gets as much as fits.
+    std::array<char, 8> little = {};
+    EXPECT_EQ(library_->open(config, {.provider_include = "none"}, little.data(), little.size()), nullptr);
+    EXPECT_EQ(little.back(), '\0');
+}
+
+TEST_F(OfiLibrary, lists_each_provider_and_interface_once) {
+    ASSERT_NE(library_, nullptr);
+    std::vector<std::string> lines;
+    library_->list(kNetOptions, &lines, [](void* to, const char* provider, const char* interface, const char* refused) {
+        static_cast<std::vector<std::string>*>(to)->push_back(std::string(provider) + " " + interface + " " +
+                                                              (refused == nullptr ? "" : refused));
+    });
+    ASSERT_GE(lines.size(), 3u);
+    EXPECT_EQ(lines[0], "net lo ");
+    for (const std::string& line : lines) EXPECT_EQ(std::ranges::count(lines, line), 1) << line;
+}
+
+}  // namespace
+}  // namespace velo::ofi

@@ -1,0 +1,105 @@
+// Which provider is taken, and what is said of the others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "velo/base/shared_segment.h"
+#include "velo/ofi/ofi_device.h"
+#include "velo/ofi/provider.h"
+
+namespace velo::ofi {
+namespace {
+
+const Candidate* find(const std::vector<Candidate>& all, const std::string& provider, const std::string& interface) {
+    const auto found = std::ranges::find_if(all, [&](const Candidate& candidate) {
+        return candidate.provider == provider && (interface.empty() || candidate.interface == interface);
+    });
+    return found == all.end() ? nullptr : &*found;
+}
+
+std::string chosen(const NetworkOptions& options) {
+    std::string interface;
+    try {
+        const InfoPtr info = choose_provider(options, interface);
+        return std::string(info->fabric_attr->prov_name) + " " + interface;
+    } catch (const base::SetupError& error) {
+        return error.what();
+    }
+}
+
+TEST(OfiProvider, lists_are_of_whole_words) {
+    EXPECT_TRUE(list_has("net,tcp;ofi_rxm", "tcp;ofi_rxm"));
+    EXPECT_TRUE(list_has(",net,", "net"));
+    EXPECT_FALSE(list_has("net;ofi_rxm", "net"));
+    EXPECT_FALSE(list_has("", ""));
+    EXPECT_FALSE(list_has(nullptr, "net"));
+}
+
+TEST(OfiProvider, networks_are_compared_by_their_bits) {
+    EXPECT_TRUE(address_in("192.0.2.7", "192.0.2.0/24"));
+    EXPECT_TRUE(address_in("192.0.2.7", "192.0.2.6/31"));
+    EXPECT_TRUE(address_in("192.0.2.7", "0.0.0.0/0"));
+    EXPECT_TRUE(address_in("fd00::1:2", "fd00::/64"));
+    EXPECT_FALSE(address_in("192.0.2.7", "192.0.2.7/33"));
+    EXPECT_FALSE(address_in("192.0.2.7", "192.0.2.7"));
+    EXPECT_FALSE(address_in("192.0.2.8", "192.0.2.6/31"));
+    EXPECT_FALSE(address_in("192.0.2.7", "fd00::/64"));
+    EXPECT_FALSE(address_in("192.0.2.7", "192.0.2.0/x"));
+    EXPECT_FALSE(address_in("192.0.2.7", "/"));
+    EXPECT_FALSE(address_in("", "0.0.0.0/0"));
+}
+
+TEST(OfiProvider, loopback_and_providers_of_one_host_are_taken_by_name_only) {
+    const std::vector<Candidate> all = look_for_providers({});
+    for (const Candidate& candidate : all) {
+        EXPECT_FALSE(candidate.provider.empty());
+        if (candidate.interface == "lo" || candidate.provider == "shm" || candidate.provider == "sockets") {
+            EXPECT_FALSE(candidate.refused.empty()) << candidate.provider;
+        }
+    }
+    // Those that can be used come first.
+    EXPECT_TRUE(std::ranges::is_sorted(all, {}, [](const Candidate& one) { return !one.refused.empty(); }));
+    EXPECT_EQ(chosen({.interface_include = "lo"}).find(" lo"), chosen({.interface_include = "lo"}).size() - 3);
+    EXPECT_EQ(chosen({.provider_include = "shm"}).substr(0, 3), "shm");
+}
+
+TEST(OfiProvider, names_are_exact_and_the_preferred_one_comes_first) {
+    EXPECT_EQ(chosen({.provider_include = "tcp;ofi_rxm,net", .interface_include = "lo"}), "net lo");
+    EXPECT_EQ(chosen({.provider_include = "tcp;ofi_rxm", .interface_include = "127.0.0.0/8"}), "tcp;ofi_rxm lo");
+    EXPECT_EQ(chosen({.provider_exclude = "net", .interface_include = "lo"}).substr(0, 3), "tcp");
+}
+
+TEST(OfiProvider, one_that_hangs_is_refused_even_by_name) {
+    const std::vector<Candidate> all = look_for_providers({.provider_include = "udp;ofi_rxd,net;ofi_rxm"});
+    for (const char* name : {"udp;ofi_rxd", "net;ofi_rxm"}) {
+        const Candidate* candidate = find(all, name, "");
+        ASSERT_NE(candidate, nullptr) << name;
+        EXPECT_FALSE(candidate->refused.empty());
+    }
+}
+
+TEST(OfiProvider, a_refusal_names_what_there_was_and_why) {
+    const std::string text = chosen({.provider_include = "net", .interface_include = "nowhere0"});
+    EXPECT_NE(text.find("net (lo): btl_velo_if_include does not have it"), std::string::npos) << text;
+    EXPECT_NE(text.find("tcp;ofi_rxm (lo): btl_velo_provider_include does not have it"), std::string::npos) << text;
+    EXPECT_NE(text.find("btl_velo_if_include"), std::string::npos) << text;
+}
+
+TEST(OfiProvider, settings_that_the_device_does_not_know_are_refused_with_a_sentence) {
+    const auto refusal = [](DeviceConfig config) -> std::string {
+        try {
+            const OfiDevice device(config, {.provider_include = "net", .interface_include = "lo"});
+        } catch (const base::SetupError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_NE(refusal({.faults = "delay=1"}).find("btl_velo_faults=delay=1"), std::string::npos);
+    EXPECT_NE(refusal({.ports = 0, .faults = {}}), "");
+    EXPECT_NE(refusal({.ports = 9, .faults = {}}), "");
+    EXPECT_NE(refusal({.mailbox_slots = 1, .contact_slots = 2, .faults = {}}), "");
+    EXPECT_EQ(refusal({.mailbox_slots = 1, .faults = {}}), "");
+}
+
+}  // namespace
+}  // namespace velo::ofi

@@ -1,0 +1,85 @@
+#include "velo/ofi/host_probe.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <rdma/fabric.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace velo::ofi {
+namespace {
+
+/// Of a kept connection: a host that has gone is noticed after kIdleSeconds + kProbes * kIntervalSeconds.
+constexpr int kIdleSeconds = 4;
+constexpr int kIntervalSeconds = 2;
+constexpr int kProbes = 4;
+
+void set(int socket, int level, int option, int value) {
+    setsockopt(socket, level, option, &value, sizeof value);
+}
+
+/// An error that says nothing of the peer: this process is short of something.
+bool own_shortage(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EADDRNOTAVAIL;
+}
+
+}  // namespace
+
+bool HostProbe::possible(uint32_t addr_format) {
+    return addr_format == FI_SOCKADDR_IN || addr_format == FI_SOCKADDR_IN6;
+}
+
+void HostProbe::close() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+    state_ = State::kClosed;
+}
+
+HostProbe::Answer HostProbe::ask(std::span<const std::byte> name) {
+    if (state_ == State::kConnected) {
+        char byte = 0;
+        const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return Answer::kRuns;
+        // The process has accepted and closed it, or has ended: a second connection tells which.
+        close();
+    }
+    return state_ == State::kConnecting ? connecting() : connect(name);
+}
+
+HostProbe::Answer HostProbe::connect(std::span<const std::byte> name) {
+    sockaddr_storage address = {};
+    if (name.size() > sizeof address) return Answer::kPending;
+    std::memcpy(&address, name.data(), name.size());
+    socket_ = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    if (socket_ < 0) return Answer::kPending;
+    set(socket_, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(socket_, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+    set(socket_, IPPROTO_TCP, TCP_KEEPINTVL, kIntervalSeconds);
+    set(socket_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+    state_ = State::kConnecting;
+    const int result =
+        ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(name.size()));
+    if (result == 0 || errno == EINPROGRESS) return connecting();
+    const int error = errno;
+    close();
+    return own_shortage(error) ? Answer::kPending : Answer::kGone;
+}
+
+HostProbe::Answer HostProbe::connecting() {
+    pollfd descriptor = {socket_, POLLOUT, 0};
+    if (poll(&descriptor, 1, 0) != 1) return Answer::kPending;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0) {
+        state_ = State::kConnected;
+        return Answer::kRuns;
+    }
+    close();
+    return own_shortage(error) ? Answer::kPending : Answer::kGone;
+}
+
+}  // namespace velo::ofi

@@ -1,0 +1,48 @@
+/// Whether a silent process still runs, asked of its host's kernel.
+///
+/// A process that computes answers no ping, for minutes, and has not ended. Over TCP its kernel answers for it: the
+/// endpoint's port listens as long as the process lives. So a connection to that port is opened and kept, on which
+/// nothing is ever written. A process that ends takes its port along, and what waits there to be accepted is reset; a
+/// host that has gone answers neither SYN nor keepalive probes. One connection is kept for each silent peer, because
+/// many short ones would fill the queue of a process that accepts none.
+///
+/// Owner: the device, for a peer that it watches. Thread: the device's. No call blocks. Source: tcp(7).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace velo::ofi {
+
+class HostProbe {
+  public:
+    enum class Answer : uint8_t {
+        kPending,
+        kRuns,
+        kGone,  ///< its host says so, or does not answer at all
+    };
+
+    HostProbe() = default;
+    HostProbe(const HostProbe&) = delete;
+    HostProbe& operator=(const HostProbe&) = delete;
+    ~HostProbe() { close(); }
+
+    /// The present knowledge of the process whose endpoint has this name, an IP address and port.
+    [[nodiscard]] Answer ask(std::span<const std::byte> name);
+
+    /// Whether endpoints with names of libfabric's `addr_format` can be asked for.
+    [[nodiscard]] static bool possible(uint32_t addr_format);
+
+  private:
+    enum class State : uint8_t { kClosed, kConnecting, kConnected };
+
+    Answer connect(std::span<const std::byte> name);
+    Answer connecting();
+    void close();
+
+    int socket_ = -1;
+    State state_ = State::kClosed;
+};
+
+}  // namespace velo::ofi

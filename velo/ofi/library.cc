@@ -1,0 +1,52 @@
+// The exported table of the library of the device over libfabric (velo/network_device.h).
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "velo/ofi/ofi_device.h"
+
+namespace velo::ofi {
+namespace {
+
+NetworkDevice* open(const DeviceConfig& config, const NetworkOptions& options, char* error,
+                    size_t error_bytes) noexcept {
+    try {
+        return new OfiDevice(config, options);
+    } catch (const std::bad_alloc&) {
+        std::snprintf(error, error_bytes, "There is not enough memory for the device over libfabric.");
+    } catch (const std::exception& failure) {
+        std::snprintf(error, error_bytes, "%s", failure.what());
+    }
+    return nullptr;
+}
+
+void list(const NetworkOptions& options, void* context,
+          void (*each)(void* context, const char* provider, const char* interface, const char* refused)) noexcept {
+    try {
+        // Addresses of one interface differ in nothing that is told.
+        std::vector<std::array<std::string, 3>> said;
+        for (const Candidate& candidate : look_for_providers(options)) {
+            std::array<std::string, 3> line = {candidate.provider, candidate.interface, candidate.refused};
+            if (std::ranges::find(said, line) != said.end()) continue;
+            said.push_back(std::move(line));
+            each(context, candidate.provider.c_str(), candidate.interface.c_str(),
+                 candidate.refused.empty() ? nullptr : candidate.refused.c_str());
+        }
+    } catch (const std::exception& failure) {
+        each(context, "libfabric", "", failure.what());
+    }
+}
+
+constexpr NetworkLibrary kLibrary = {.abi = kNetworkAbi, .open = &open, .list = &list};
+
+}  // namespace
+}  // namespace velo::ofi
+
+extern "C" [[gnu::visibility("default")]] const velo::NetworkLibrary* velo_network_library();
+extern "C" const velo::NetworkLibrary* velo_network_library() {
+    return &velo::ofi::kLibrary;
+}

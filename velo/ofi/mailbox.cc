@@ -1,0 +1,124 @@
+#include "velo/ofi/mailbox.h"
+
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "velo/base/shared_segment.h"
+
+namespace velo::ofi {
+
+Mailbox::Mailbox(const Endpoint& endpoint, uint32_t slots, size_t control_bytes)
+    : endpoint_(endpoint), space_(slots, control_bytes), arrivals_(std::bit_ceil(slots + size_t{64})) {
+    for (uint32_t i = 0; i < space_.buffers(); ++i) post(make_buffer());
+    if (refused()) {
+        throw base::SetupError(std::string("libfabric's provider ") + endpoint.title() +
+                               " takes no receive buffers. Choose another one with btl_velo_provider_include.");
+    }
+}
+
+void Mailbox::cancel() {
+    for (ReceiveBuffer& buffer : buffers_) {
+        if (buffer.posted) fi_cancel(&endpoint_.ep()->fid, &buffer.context);
+    }
+}
+
+ReceiveBuffer& Mailbox::make_buffer() {
+    ReceiveBuffer& buffer = buffers_.emplace_back();
+    const size_t bytes = space_.buffer_bytes();
+    buffer.memory.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kPacketBytes})));
+    // If this fails, the provider refuses the buffer.
+    (void)endpoint_.register_local(buffer.memory.get(), bytes, buffer.registration);
+    return buffer;
+}
+
+void Mailbox::post(ReceiveBuffer& buffer) {
+    iovec part = {buffer.memory.get(), space_.buffer_bytes()};
+    void* descriptor = Endpoint::descriptor(buffer.registration);
+    fi_msg message = {};
+    message.msg_iov = &part;
+    message.desc = &descriptor;
+    message.iov_count = 1;
+    message.addr = FI_ADDR_UNSPEC;
+    message.context = &buffer.context;
+    buffer.state.posted();
+    if (fi_recvmsg(endpoint_.ep(), &message, FI_MULTI_RECV) == 0) {
+        buffer.posted = true;
+        ++posted_;
+    } else {
+        refused_.push_back(&buffer);
+    }
+}
+
+uint32_t Mailbox::post_refused() {
+    const std::vector<ReceiveBuffer*> again = std::exchange(refused_, {});
+    for (ReceiveBuffer* buffer : again) post(*buffer);
+    return static_cast<uint32_t>(again.size() - refused_.size());
+}
+
+/// Messages may still come into a damaged buffer, so another one takes its place.
+void Mailbox::reuse(ReceiveBuffer& buffer) {
+    if (!buffer.state.is_damaged()) return post(buffer);
+    buffer.state.replaced();
+    damaged_.push_back(&buffer);
+    ReceiveBuffer* oldest = damaged_.front();
+    if (damaged_.size() <= kDamagedMax || oldest->state.unread() != 0) return post(make_buffer());
+    damaged_.pop_front();
+    post(*oldest);
+}
+
+bool Mailbox::holds(const ReceiveBuffer& buffer, const std::byte* at, size_t bytes) const {
+    const auto first = reinterpret_cast<uintptr_t>(buffer.memory.get());
+    const auto place = reinterpret_cast<uintptr_t>(at);
+    return place >= first && bytes <= space_.buffer_bytes() && place - first <= space_.buffer_bytes() - bytes;
+}
+
+void Mailbox::arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, uint32_t packets, DeviceAddr from,
+                      bool contact) {
+    buffer.state.arrived(static_cast<size_t>(at - buffer.memory.get()), bytes, packets);
+    if (packets == 0) {
+        // The buffer may have been given back, and this message alone have been missing.
+        if (buffer.state.spent()) reuse(buffer);
+        return;
+    }
+    packets_arrived_ += packets;
+    if (behind_ - first_ == arrivals_.size()) grow();
+    arrivals_[behind_++ & (arrivals_.size() - 1)] = {at, &buffer, packets, from, contact};
+}
+
+void Mailbox::given_back(ReceiveBuffer& buffer) {
+    if (!buffer.posted) return;
+    buffer.posted = false;
+    if (--posted_ == 0) ++starved_;
+    buffer.state.given_back();
+    if (buffer.state.spent()) reuse(buffer);
+}
+
+bool Mailbox::advance() {
+    Arrival& arrival = front();
+    ReceiveBuffer& buffer = *arrival.buffer;
+    const bool contact = arrival.contact;
+    arrival.at += kPacketBytes;
+    if (--arrival.packets == 0) ++first_;
+    buffer.state.read(1);
+    if (buffer.state.spent()) reuse(buffer);
+    return contact;
+}
+
+const Packet* Mailbox::shown(const std::byte* at) {
+    if (reinterpret_cast<uintptr_t>(at) % alignof(Packet) == 0) [[likely]] {
+        return reinterpret_cast<const Packet*>(at);
+    }
+    std::memcpy(&aligned_, at, sizeof aligned_);
+    return &aligned_;
+}
+
+void Mailbox::grow() {
+    std::vector<Arrival> larger(arrivals_.size() * 2);
+    for (uint64_t at = first_; at != behind_; ++at) {
+        larger[at & (larger.size() - 1)] = arrivals_[at & (arrivals_.size() - 1)];
+    }
+    arrivals_.swap(larger);
+}
+
+}  // namespace velo::ofi

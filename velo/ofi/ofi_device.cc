@@ -1,0 +1,270 @@
+#include "velo/ofi/ofi_device.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "velo/base/clock.h"
+#include "velo/base/shared_segment.h"
+
+namespace velo::ofi {
+namespace {
+
+std::string name_of(const DeviceConfig& config) {
+    return "the device of node " + std::to_string(config.node) + ", VPID " + std::to_string(config.vpid);
+}
+
+const DeviceConfig& checked_config(const DeviceConfig& config) {
+    if (!config.faults.empty()) {
+        throw base::SetupError("The device over libfabric injects no faults; remove btl_velo_faults=" + config.faults +
+                               ".");
+    }
+    if (config.ports == 0 || config.ports > OfiDevice::kPortsMax) {
+        throw base::SetupError(name_of(config) + " has 1 to " + std::to_string(OfiDevice::kPortsMax) + " ports, not " +
+                               std::to_string(config.ports) + ".");
+    }
+    if (config.mailbox_slots > OfiDevice::kMailboxSlotsMax) {
+        throw base::SetupError(name_of(config) + " has at most " + std::to_string(OfiDevice::kMailboxSlotsMax) +
+                               " mailbox slots, not " + std::to_string(config.mailbox_slots) + ".");
+    }
+    if (config.contact_slots > config.mailbox_slots) {
+        throw base::SetupError(name_of(config) + " cannot have " + std::to_string(config.contact_slots) +
+                               " contact slots in a mailbox of " + std::to_string(config.mailbox_slots) + " slots.");
+    }
+    return config;
+}
+
+/// Over TCP each peer that is talked to takes a descriptor.
+void raise_descriptor_limit() {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+const DeviceConfig& prepared(const DeviceConfig& config) {
+    raise_descriptor_limit();
+    return checked_config(config);
+}
+
+/// Room for the device's own messages is set aside for this many peers, if their number is not given.
+constexpr uint32_t kPeersUnknown = 16;
+
+size_t control_bytes(const DeviceConfig& config) {
+    const uint32_t peers = config.peers_max != 0 ? config.peers_max : kPeersUnknown;
+    return uint64_t{peers} * kControlSlotsPerPeer * kPacketBytes;
+}
+
+/// Completions that can lie unread: a message for each slot that is posted, and what is under way from here.
+size_t completions_max(const DeviceConfig& config) {
+    const ReceiveSpace space(config.mailbox_slots, control_bytes(config));
+    constexpr size_t kMost = 1u << 16;
+    const size_t sends = Frames::kCount + size_t{config.ports} * RmaUnit::kPortOperationsMax;
+    return std::min(space.posted_bytes() / kPacketBytes, kMost) + sends;
+}
+
+Address own_address(const DeviceConfig& config, const Endpoint& endpoint) {
+    Address own;
+    own.head.token = base::random_token();
+    own.head.job_token = config.job_token;
+    own.head.host_name = config.host_name;
+    own.head.mailbox_slots = config.mailbox_slots;
+    own.head.name_format = endpoint.info().addr_format;
+    own.head.node = config.node;
+    own.head.vpid = config.vpid;
+    own.head.name_bytes = static_cast<uint16_t>(endpoint.name().size());
+    own.set_provider(endpoint.provider());
+    std::ranges::copy(endpoint.name(), own.name.begin());
+    return own;
+}
+
+}  // namespace
+
+OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
+    : config_(prepared(config)),
+      log_(options.log),
+      log_context_(options.log_context),
+      endpoint_(options, completions_max(config)),
+      mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
+      frames_(endpoint_),
+      rma_(endpoint_, config.ports),
+      own_(own_address(config, endpoint_)),
+      source_(source_of(config.node, config.vpid)),
+      gate_(config.contact_slots),
+      health_(config.peer_timeout_ns),
+      health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)) {}
+
+OfiDevice::~OfiDevice() {
+    if (!closing_) announce_ending(base::Ending::kClosed);
+    // The provider has all that was reported as sent, but some of it leaves by its progress only.
+    const uint64_t end_ns = base::monotonic_ns() + kCloseNs;
+    do {
+        read_completions();
+        drive_peers();
+    } while ((frames_.used() != 0 || !driven_.empty()) && base::monotonic_ns() < end_ns);
+    mailbox_.cancel();
+    endpoint_.close();
+}
+
+void OfiDevice::log(int level, const char* format, ...) const {
+    if (log_ == nullptr) return;
+    std::array<char, 512> line;
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    va_end(arguments);
+    log_(log_context_, level, line.data());
+}
+
+/// Handles a send that the provider refused. Errors that are none of ordinary back-pressure are treated like it: only
+/// silence tells a peer's death.
+bool OfiDevice::refused(ssize_t result, DeviceAddr to) {
+    refused_ = true;
+    if (result != -FI_EAGAIN && result != -FI_ENOMEM) {
+        const DevicePeer& facts = peers_[to]->facts;
+        log(2, "%s: sending to node %u, VPID %u: %s", endpoint_.title(), facts.node, facts.vpid,
+            fi_strerror(static_cast<int>(-result)));
+    }
+    return false;
+}
+
+/// False: the frame stays the caller's.
+bool OfiDevice::transmit_frame(Frame& frame) {
+    const ssize_t result = fi_send(endpoint_.ep(), frame.slots, frame.count * kPacketBytes, frames_.descriptor(),
+                                   peers_[frame.to]->at, &frame.context);
+    return result == 0 || refused(result, frame.to);
+}
+
+/// Sends slots that stay the caller's; `completion`: the provider is to tell when it is done with them.
+bool OfiDevice::transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion) {
+    const size_t bytes = count * kPacketBytes;
+    if (bytes <= endpoint_.inject_bytes() && !completion) {
+        const ssize_t result = fi_inject(endpoint_.ep(), slots, bytes, peers_[to]->at);
+        return result == 0 || refused(result, to);
+    }
+    Frame* frame = frames_.take();
+    if (frame == nullptr) return refused(-FI_EAGAIN, to);
+    frame->to = to;
+    frame->count = count;
+    std::memcpy(frame->slots, slots, bytes);
+    if (transmit_frame(*frame)) return true;
+    frames_.put(*frame);
+    return false;
+}
+
+/// The provider has not taken what send() accepted: drive_peers() tries again, and nothing overtakes it.
+void OfiDevice::hold(Frame& frame) {
+    peers_[frame.to]->held = &frame;
+    drive(frame.to);
+}
+
+Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) {
+    Peer& peer = checked(to);
+    if (peer.dead) [[unlikely]]
+        return Status::kPeerDead;
+    if (peer.facts.mailbox_slots == 0) [[unlikely]]
+        return Status::kUnsupported;
+    const bool contact = admission == Admission::kContact;
+    if (packets - 1 >= (contact ? 1 : kPartPackets)) [[unlikely]]
+        return Status::kBadParam;
+    // Once fill was called the packets have to go, if need be in a frame.
+    if (peer.held != nullptr || peer.contact.blocks() || frames_.empty()) [[unlikely]]
+        return again();
+    if (!peer.greeted && !greet(to)) [[unlikely]]
+        return again();
+    Frame* frame = packets * kPacketBytes > endpoint_.inject_bytes() ? frames_.take() : nullptr;
+    if (frame == nullptr && frames_.empty()) return again();
+    Packet* slots = frame != nullptr ? frame->slots : scratch_.data();
+    for (uint32_t i = 0; i < packets; ++i) {
+        const uint64_t word =
+            (fill(i, slots[i].payload) & ~kSourceMask) | source_ | uint64_t{contact} << PacketStatus::kContactBit;
+        slots[i].status = PacketStatus::with_lap(word, static_cast<uint8_t>(peer.sent + i));
+    }
+    if (contact) [[unlikely]] {
+        peer.contact_packet = slots[0];
+        peer.contact.sent();
+    }
+    if (frame != nullptr) {
+        frame->to = to;
+        frame->count = packets;
+        if (!transmit_frame(*frame)) hold(*frame);
+    } else if (!transmit(to, slots, packets)) {
+        frame = frames_.take();
+        frame->to = to;
+        frame->count = packets;
+        std::memcpy(frame->slots, slots, packets * kPacketBytes);
+        hold(*frame);
+    }
+    peer.sent = static_cast<uint8_t>(peer.sent + packets);
+    counters_.packets_sent += packets;
+    pacer_.traffic(now_ns_);
+    return Status::kOk;
+}
+
+void OfiDevice::advance() {
+    ++counters_.packets_received;
+    if (mailbox_.advance()) [[unlikely]] {
+        gate_.left();
+        call_contacts();
+    }
+}
+
+Status OfiDevice::post(const RmaOperation& operation) {
+    if (operation.peer >= peers_.size()) return Status::kBadParam;
+    Peer& peer = *peers_[operation.peer];
+    if (!peer.dead && !resolve(operation.peer)) return Status::kNoResource;
+    return rma_.post(operation, peer.at, peer.facts, peer.dead);
+}
+
+uint32_t OfiDevice::progress(uint64_t now_ns) {
+    now_ns_ = now_ns;
+    if (!pacer_.due(now_ns, busy())) return 0;
+    health_.polled(now_ns);
+    refused_ = false;
+    uint32_t events = read_completions();
+    if (events != 0) pacer_.traffic(now_ns);
+    events += rma_.progress();
+    if (mailbox_.refused()) events += mailbox_.post_refused();
+    if (now_ns >= next_health_check_ns_) [[unlikely]] {
+        next_health_check_ns_ = now_ns + health_check_ns_;
+        check_health();
+    }
+    if (!driven_.empty()) events += drive_peers();
+    return events;
+}
+
+DeviceReport OfiDevice::report(DeviceAddr addr) const {
+    if (addr == kNoAddr) {
+        return {.mailbox_written = mailbox_.packets_arrived(),
+                .mailbox_read = counters_.packets_received,
+                .mailbox_slots = config_.mailbox_slots,
+                .beat_ns = now_ns_};
+    }
+    const Peer& peer = checked(addr);
+    return {.mailbox_slots = peer.facts.mailbox_slots,
+            .held_packets = peer.held != nullptr    ? peer.held->count
+                            : peer.contact.blocks() ? 1
+                                                    : 0,
+            .operations = rma_.operations(addr)};
+}
+
+DeviceLimits OfiDevice::limits() const {
+    return {.ports = config_.ports,
+            .mailbox_slots = config_.mailbox_slots,
+            .rma_bytes_max = rma_.bytes_max(),
+            .rma_outstanding_max = rma_.outstanding_max(),
+            .registrations_max = RmaUnit::kRegistrationsMax,
+            .send_packets_max = kPartPackets};
+}
+
+DeviceCounters OfiDevice::counters() const {
+    DeviceCounters counters = counters_;
+    rma_.add_counters(counters);
+    counters.starved = mailbox_.starved();
+    return counters;
+}
+
+}  // namespace velo::ofi

@@ -1,0 +1,298 @@
+#include "velo/ofi/provider.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "velo/base/shared_segment.h"
+#include "velo/ofi/receive_space.h"
+#include "velo/ofi/wire.h"
+
+namespace velo::ofi {
+namespace {
+
+constexpr uint64_t kMrModes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+constexpr uint64_t kModes = FI_CONTEXT | FI_CONTEXT2;
+constexpr uint64_t kCapsNeeded = FI_MSG | FI_SEND | FI_RECV | FI_MULTI_RECV;
+constexpr uint64_t kCapsWanted = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SOURCE;
+
+/// Providers in their order of preference. Real networks come first (written from documentation, not tried); net is
+/// faster than tcp;ofi_rxm and connects again after a failure (measured). Those after kByNameOnly are for one host.
+struct Kind {
+    const char* name;
+    bool by_name_only = false;
+    const char* refused = nullptr;
+};
+constexpr std::array kKinds = {
+    Kind{"cxi"},
+    Kind{"efa"},
+    Kind{"opx"},
+    Kind{"psm3"},
+    Kind{"psm2"},
+    Kind{"verbs;ofi_rxm"},
+    Kind{"net"},
+    Kind{"tcp"},  // of libfabric 2: what net is called there
+    Kind{"tcp;ofi_rxm"},
+    Kind{"shm", true},
+    Kind{"sockets", true},
+    Kind{"udp;ofi_rxd", false, "a wrong key hangs it"},
+    Kind{"net;ofi_rxm", false, "net does the same without ofi_rxm"},
+};
+constexpr int kUnknownKind = kKinds.size();
+
+int kind_of(const std::string& provider) {
+    const auto found = std::ranges::find(kKinds, provider, &Kind::name);
+    return static_cast<int>(found - kKinds.begin());
+}
+
+/// An interface of the system.
+struct Interface {
+    std::string name;
+    std::string address;  ///< in text
+    unsigned flags = 0;
+};
+
+std::string address_text(const sockaddr* address) {
+    std::array<char, INET6_ADDRSTRLEN> text = {};
+    if (address == nullptr) return "";
+    if (address->sa_family == AF_INET) {
+        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(), text.size());
+    } else if (address->sa_family == AF_INET6) {
+        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text.data(), text.size());
+    }
+    return text.data();
+}
+
+std::vector<Interface> interfaces() {
+    std::vector<Interface> all;
+    ifaddrs* first = nullptr;
+    if (getifaddrs(&first) != 0) return all;
+    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+        if (std::string text = address_text(at->ifa_addr); !text.empty()) {
+            all.push_back({at->ifa_name, std::move(text), at->ifa_flags});
+        }
+    }
+    freeifaddrs(first);
+    return all;
+}
+
+/// The IP address that a provider would use, in text; empty for addresses of other kinds.
+std::string ip_of(const fi_info& info) {
+    const bool ip =
+        info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6 || info.addr_format == FI_SOCKADDR;
+    return ip ? address_text(static_cast<const sockaddr*>(info.src_addr)) : "";
+}
+
+template <class Each>
+bool any_word(const char* words, Each&& each) {
+    std::string_view rest = words == nullptr ? "" : words;
+    while (!rest.empty()) {
+        const size_t comma = std::min(rest.find(','), rest.size());
+        if (comma != 0 && each(std::string(rest.substr(0, comma)))) return true;
+        rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+    return false;
+}
+
+bool is_set(const char* words) {
+    return words != nullptr && *words != '\0';
+}
+
+bool names_interface(const char* words, const std::string& name, const std::string& address) {
+    return any_word(words, [&](const std::string& word) { return word == name || address_in(address, word); });
+}
+
+/// A feature that velo cannot do without and that is missing; empty: none is.
+std::string missing_feature(const fi_info& info) {
+    if ((info.caps & FI_MSG) == 0) return "it has no FI_MSG";
+    if ((info.caps & FI_MULTI_RECV) == 0) return "it has no FI_MULTI_RECV";
+    if ((info.tx_attr->msg_order & FI_ORDER_SAS) == 0) return "it does not keep the order of messages (FI_ORDER_SAS)";
+    if ((info.mode & ~kModes) != 0) return "it wants a mode that velo has not";
+    if (info.ep_attr->max_msg_size < kPartBytes) return "its messages are too short";
+    if (info.src_addrlen > kEndpointNameBytesMax) return "its addresses are too long";
+    return "";
+}
+
+std::string refusal_of_provider(const Candidate& candidate, const NetworkOptions& options) {
+    const int kind = kind_of(candidate.provider);
+    if (kind != kUnknownKind && kKinds[kind].refused != nullptr) return kKinds[kind].refused;
+    if (list_has(options.provider_exclude, candidate.provider)) return "btl_velo_provider_exclude has it";
+    const bool named = list_has(options.provider_include, candidate.provider);
+    if (is_set(options.provider_include) && !named) return "btl_velo_provider_include does not have it";
+    if (kind == kUnknownKind && !named) return "velo does not know it: only with btl_velo_provider_include";
+    if (kind != kUnknownKind && kKinds[kind].by_name_only && !named) return "only with btl_velo_provider_include";
+    return missing_feature(*candidate.info);
+}
+
+std::string refusal_of_interface(const std::string& name, const std::string& address, unsigned flags,
+                                 const NetworkOptions& options) {
+    if (names_interface(options.interface_exclude, name, address)) return "btl_velo_if_exclude has it";
+    if (is_set(options.interface_include)) {
+        return names_interface(options.interface_include, name, address) ? "" : "btl_velo_if_include does not have it";
+    }
+    if ((flags & IFF_UP) == 0) return "the interface is down";
+    if ((flags & IFF_LOOPBACK) != 0) return "it reaches this host only: not without btl_velo_if_include";
+    if (address.starts_with("fe80:")) return "the address is of one link";
+    return "";
+}
+
+Candidate examine(const fi_info& info, const std::vector<Interface>& system, const NetworkOptions& options) {
+    Candidate candidate;
+    candidate.info.reset(fi_dupinfo(&info));
+    if (!candidate.info) throw std::bad_alloc();
+    candidate.provider = info.fabric_attr->prov_name;
+    candidate.preference = 2 * kind_of(candidate.provider);
+    candidate.refused = refusal_of_provider(candidate, options);
+    const std::string address = ip_of(info);
+    const auto found = std::ranges::find(system, address, &Interface::address);
+    if (address.empty() || found == system.end()) {
+        candidate.interface = info.domain_attr->name == nullptr ? "" : info.domain_attr->name;
+        return candidate;
+    }
+    candidate.interface = found->name;
+    candidate.preference += address.find(':') != std::string::npos;  // IPv4 first
+    if (candidate.refused.empty()) {
+        candidate.refused = refusal_of_interface(found->name, address, found->flags, options);
+    }
+    return candidate;
+}
+
+InfoPtr make_hints() {
+    InfoPtr hints(fi_allocinfo());
+    if (!hints) throw std::bad_alloc();
+    hints->mode = kModes;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = kMrModes;
+    return hints;
+}
+
+InfoPtr get_info(const fi_info* hints) {
+    fi_info* first = nullptr;
+    return InfoPtr(fi_getinfo(kApiVersion, nullptr, nullptr, 0, hints, &first) == 0 ? first : nullptr);
+}
+
+bool same_place(const fi_info& one, const fi_info& other) {
+    if (std::strcmp(one.fabric_attr->prov_name, other.fabric_attr->prov_name) != 0) return false;
+    if (std::strcmp(one.domain_attr->name, other.domain_attr->name) != 0) return false;
+    return one.addr_format == other.addr_format && ip_of(one) == ip_of(other);
+}
+
+/// Whether a message's source is the right one or not known. In shm of libfabric before 2 a sender that was not
+/// inserted yet is taken for the first one that was.
+bool source_is_right(const fi_info& info) {
+    return std::strcmp(info.fabric_attr->prov_name, "shm") != 0;
+}
+
+/// The same provider and interface, asked for what velo uses of it and nothing else. nullptr: it has that not.
+InfoPtr narrowed(const fi_info& of) {
+    InfoPtr hints = make_hints();
+    hints->caps = kCapsNeeded | (of.caps & kCapsWanted);
+    hints->addr_format = of.addr_format;
+    hints->fabric_attr->prov_name = strdup(of.fabric_attr->prov_name);
+    hints->domain_attr->name = strdup(of.domain_attr->name);
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    hints->domain_attr->av_type = FI_AV_TABLE;
+    hints->tx_attr->msg_order = FI_ORDER_SAS;
+    hints->rx_attr->msg_order = FI_ORDER_SAS;
+    const InfoPtr all = get_info(hints.get());
+    for (const fi_info* at = all.get(); at != nullptr; at = at->next) {
+        if (!same_place(*at, of)) continue;
+        InfoPtr info(fi_dupinfo(at));
+        if (info && !source_is_right(of)) info->caps &= ~FI_SOURCE;
+        return info;
+    }
+    return nullptr;
+}
+
+std::string describe(const std::vector<Candidate>& all) {
+    std::string text;
+    std::vector<std::string> said;
+    for (const Candidate& candidate : all) {
+        std::string line = candidate.provider;
+        if (!candidate.interface.empty()) line += " (" + candidate.interface + ")";
+        line += ": " + candidate.refused;
+        if (std::ranges::find(said, line) != said.end()) continue;
+        text += (text.empty() ? "" : "; ") + line;
+        said.push_back(std::move(line));
+    }
+    return text.empty() ? "libfabric has none with reliable datagram endpoints" : text;
+}
+
+[[noreturn]] void refuse_all(const std::vector<Candidate>& all, const NetworkOptions& options) {
+    std::string text = "No libfabric provider can be used here. There is: " + describe(all) + ".";
+    const bool loopback_only = std::ranges::none_of(
+        interfaces(), [](const Interface& interface) { return (interface.flags & (IFF_LOOPBACK | IFF_UP)) == IFF_UP; });
+    if (loopback_only && !is_set(options.interface_include)) {
+        text +=
+            " The only interface that is up is the loopback one, which reaches this host alone; give "
+            "btl_velo_if_include=lo to use it.";
+    } else {
+        text += " See btl_velo_provider_include and btl_velo_if_include.";
+    }
+    throw base::SetupError(text);
+}
+
+}  // namespace
+
+bool list_has(const char* words, const std::string& word) {
+    return any_word(words, [&word](const std::string& one) { return one == word; });
+}
+
+bool address_in(const std::string& address, const std::string& network) {
+    const size_t slash = network.find('/');
+    if (slash == std::string::npos) return false;
+    const std::string digits = network.substr(slash + 1);
+    if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string::npos)
+        return false;
+    for (const int family : {AF_INET, AF_INET6}) {
+        std::array<uint8_t, 16> one = {};
+        std::array<uint8_t, 16> other = {};
+        const size_t bits_max = family == AF_INET ? 32 : 128;
+        const size_t bits = std::stoul(digits);
+        if (inet_pton(family, address.c_str(), one.data()) != 1) continue;
+        if (inet_pton(family, network.substr(0, slash).c_str(), other.data()) != 1 || bits > bits_max) return false;
+        for (size_t bit = 0; bit < bits; ++bit) {
+            if (((one[bit / 8] ^ other[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
+        }
+        return true;
+    }
+    return false;
+}
+
+std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
+    const std::vector<Interface> system = interfaces();
+    const InfoPtr all = get_info(make_hints().get());
+    std::vector<Candidate> candidates;
+    for (const fi_info* at = all.get(); at != nullptr; at = at->next) {
+        candidates.push_back(examine(*at, system, options));
+    }
+    std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
+        return std::pair(!candidate.refused.empty(), candidate.preference);
+    });
+    return candidates;
+}
+
+InfoPtr choose_provider(const NetworkOptions& options, std::string& interface) {
+    std::vector<Candidate> all = look_for_providers(options);
+    for (Candidate& candidate : all) {
+        if (!candidate.refused.empty()) break;
+        if (InfoPtr info = narrowed(*candidate.info)) {
+            interface = candidate.interface;
+            return info;
+        }
+        candidate.refused = "it does not offer together what velo needs";
+    }
+    refuse_all(all, options);
+}
+
+}  // namespace velo::ofi

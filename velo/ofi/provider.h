@@ -1,0 +1,45 @@
+/// Which of libfabric's providers and interfaces there are, which can be used, and which one is.
+///
+/// Thread: any, one at a time. The first look costs 50 to 300 ms, the constructors of libfabric's libraries included.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "velo/network_device.h"
+
+namespace velo::ofi {
+
+struct InfoDeleter {
+    void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
+
+/// Provider names are compared as a whole: "tcp" and "tcp;ofi_rxm" are two.
+inline constexpr uint32_t kApiVersion = FI_VERSION(1, 9);
+
+/// One provider on one interface with one address.
+struct Candidate {
+    InfoPtr info;
+    std::string provider;
+    std::string interface;  ///< as the system or the provider calls it; empty where it has none
+    std::string refused;    ///< a few words; empty for one that can be used
+    int preference = 0;     ///< less is better
+};
+
+/// All that there are, the best first: those that can be used come before the others.
+[[gnu::cold]] std::vector<Candidate> look_for_providers(const NetworkOptions& options);
+
+/// The description that the first usable one is opened with. Throws base::SetupError, with a sentence that names what
+/// there was and what to do.
+[[gnu::cold]] InfoPtr choose_provider(const NetworkOptions& options, std::string& interface);
+
+/// Whether `words`, with commas between them, has `word`.
+[[nodiscard]] bool list_has(const char* words, const std::string& word);
+/// Whether an IPv4 or IPv6 address in text lies in `network`, "address/bits".
+[[nodiscard]] bool address_in(const std::string& address, const std::string& network);
+
+}  // namespace velo::ofi

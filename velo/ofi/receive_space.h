@@ -1,0 +1,110 @@
+/// How many receive buffers a mailbox is, and how long: the geometry of what is posted.
+///
+/// The mailbox of a network's device is what it has posted: multi-receive buffers, which the provider fills one message
+/// behind the other. A message is a number of whole slots, at most kPartPackets. A buffer is given back by the provider
+/// once less than the longest part fits (FI_OPT_MIN_MULTI_RECV), and is posted again when its last packet was advanced.
+///
+/// The bound: `slots` credited packets and `control_bytes` of the device's own messages always find room, because
+///
+///     buffers x buffer_bytes >= 64 x slots + control_bytes
+///                               + buffers x (kPartBytes - 64)     what the tails of buffers waste
+///                               + (buffer_bytes - 64)             of the buffer being read: all but its last packet
+///
+/// Packets are read in the order in which they came, so at most one buffer has read packets before unread ones. Space
+/// of the device's own messages counts until its buffer is posted again; control_bytes covers that as long as packets
+/// are read at all.
+///
+/// Pure: no I/O, no clock, no allocation. Source: velo/device.h; fi_endpoint(3), FI_OPT_MIN_MULTI_RECV.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "velo/packet.h"
+
+namespace velo::ofi {
+
+/// Packets of the longest message. All processes have to agree on it (kProtocolVersion). 64 packets cost a send 8 us
+/// where one costs 6 (measured over net), and their tails stay under an eighth of any mailbox of kWasteSlots or more.
+inline constexpr uint32_t kPartPackets = 64;
+inline constexpr size_t kPartBytes = kPartPackets * kPacketBytes;
+
+class ReceiveSpace {
+  public:
+    static constexpr uint32_t kBuffersMin = 4;
+    static constexpr uint32_t kBuffersMax = 16;
+    /// Tails waste at most 1 / kWasteShare of a mailbox of at least kWasteSlots slots.
+    static constexpr uint32_t kWasteShare = 8;
+    static constexpr uint32_t kWasteSlots = kBuffersMin * (kPartPackets - 1) * kWasteShare;
+
+    constexpr ReceiveSpace(uint32_t slots, size_t control_bytes)
+        : slots_(slots), control_bytes_(round_up(control_bytes)) {
+        const size_t mailbox = uint64_t{slots} * kPacketBytes;
+        const size_t affordable = mailbox / kWasteShare / kTailBytes;
+        buffers_ = static_cast<uint32_t>(std::clamp<size_t>(affordable, kBuffersMin, kBuffersMax));
+        // buffers x b >= needed + b - 64, so b >= (needed - 64) / (buffers - 1).
+        const size_t needed = mailbox + control_bytes_ + buffers_ * kTailBytes;
+        buffer_bytes_ = std::max(round_up((needed + buffers_ - 2) / (buffers_ - 1)), kPartBytes);
+    }
+
+    [[nodiscard]] constexpr uint32_t buffers() const { return buffers_; }
+    [[nodiscard]] constexpr size_t buffer_bytes() const { return buffer_bytes_; }
+    [[nodiscard]] constexpr size_t posted_bytes() const { return buffers_ * buffer_bytes_; }
+    /// Most bytes that tails of buffers waste.
+    [[nodiscard]] constexpr size_t tail_bytes() const { return buffers_ * kTailBytes; }
+    /// The right side of the bound.
+    [[nodiscard]] constexpr size_t bytes_needed() const {
+        return uint64_t{slots_} * kPacketBytes + control_bytes_ + tail_bytes() + buffer_bytes_ - kPacketBytes;
+    }
+
+  private:
+    static constexpr size_t kTailBytes = kPartBytes - kPacketBytes;
+    static constexpr size_t round_up(size_t bytes) { return (bytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes; }
+
+    uint32_t slots_;
+    uint32_t buffers_ = 0;
+    size_t control_bytes_;
+    size_t buffer_bytes_ = 0;
+};
+
+/// The contents of one posted buffer, and when it may be posted again.
+///
+/// A provider may receive messages of several senders into one buffer at once (net does), and then tells of the last
+/// one's end, with which it gives the buffer back, before an earlier one's. So a buffer that was given back is still
+/// the provider's until every byte before the end of its last message has been told of.
+class BufferState {
+  public:
+    constexpr void posted() { *this = {}; }
+    /// A message at [offset, offset + bytes) is there, `packets` of which will be read. One whose length is no multiple
+    /// of a packet's may be followed by a gap.
+    constexpr void arrived(size_t offset, size_t bytes, uint32_t packets) {
+        filled_ += (bytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
+        end_ = std::max(end_, offset + bytes);
+        unread_ += packets;
+    }
+    constexpr void read(uint32_t packets) { unread_ -= packets; }
+    /// The provider uses it for no further message.
+    constexpr void given_back() { given_back_ = true; }
+    /// A message was lost in it, so that it is not known any more when the provider is done with it.
+    constexpr void damaged() { damaged_ = true; }
+    /// Another one has taken its place.
+    constexpr void replaced() { replaced_ = true; }
+
+    [[nodiscard]] constexpr bool is_damaged() const { return damaged_; }
+    [[nodiscard]] constexpr uint32_t unread() const { return unread_; }
+    /// It takes no further message: another one of the same size is needed, or this one again.
+    [[nodiscard]] constexpr bool spent() const {
+        return given_back_ && !replaced_ && unread_ == 0 && (damaged_ || filled_ >= end_);
+    }
+
+  private:
+    size_t filled_ = 0;
+    size_t end_ = 0;
+    uint32_t unread_ = 0;
+    bool given_back_ = false;
+    bool damaged_ = false;
+    bool replaced_ = false;
+};
+
+}  // namespace velo::ofi

@@ -1,0 +1,86 @@
+/// Puts and gets by the provider's own, and the registrations that they name.
+///
+/// An operation that the provider takes nothing of now (-FI_EAGAIN) waits here, in order for each peer, and progress()
+/// tries it again. A put ends when its data are visible at the target (FI_DELIVERY_COMPLETE). Atomics, notifications at
+/// the target and the small put of the contract are not here (DeviceTraits): the engine sends messages instead.
+///
+/// Keys are random, so that no process hits another's memory by chance, where the provider lets us choose them.
+/// Owner: the device. Thread: the device's.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "velo/device.h"
+#include "velo/ofi/endpoint.h"
+
+namespace velo::ofi {
+
+class RmaUnit {
+  public:
+    static constexpr uint32_t kPortOperationsMax = 128;
+    static constexpr uint32_t kRegistrationsMax = 16'384;
+    static constexpr uint32_t kBytesMax = 8u << 20;  ///< FC 2
+
+    RmaUnit(const Endpoint& endpoint, uint32_t ports);
+
+    Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out);
+    Status deregister(const Registration& registration);
+
+    /// `to` is the peer's address, and `facts` what its notification says.
+    Status post(const RmaOperation& operation, fi_addr_t to, const DevicePeer& facts, bool dead);
+    bool poll_notification(Notification& notification);
+
+    /// The provider is done with an operation; `error` is 0 or libfabric's errno, positive.
+    void completed(Context& context, int error);
+    /// Tries again what the provider had not taken. Returns how many operations it took.
+    uint32_t progress();
+    /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
+    void peer_died(DeviceAddr peer);
+
+    [[nodiscard]] bool under_way() const { return under_way_ != 0; }
+    [[nodiscard]] uint32_t operations(DeviceAddr peer) const;
+    [[nodiscard]] uint32_t bytes_max() const;
+    [[nodiscard]] uint32_t outstanding_max() const { return ports_ * kPortOperationsMax; }
+    void add_counters(DeviceCounters& counters) const;
+
+  private:
+    enum class Place : uint8_t { kFree, kWaiting, kProvider, kAbandoned };
+    struct Operation {
+        Context context{Context::Kind::kOperation};
+        RmaOperation what;
+        fi_addr_t to = FI_ADDR_NOTAVAIL;
+        MemoryPtr local;
+        uint16_t node = 0;
+        uint8_t vpid = 0;
+        Place place = Place::kFree;
+    };
+    struct Told {
+        Notification notification;
+        uint8_t port;
+    };
+
+    [[nodiscard]] Status check(const RmaOperation& operation) const;
+    ssize_t start(Operation& operation);
+    void end(Operation& operation, Status status);
+    void release(Operation& operation);
+    [[nodiscard]] bool waits(DeviceAddr peer) const;
+    [[nodiscard]] uint64_t next_key();
+
+    const Endpoint& endpoint_;
+    uint32_t ports_;
+    std::vector<Operation> operations_;
+    std::vector<Operation*> free_;
+    std::deque<Operation*> waiting_;
+    std::deque<Told> told_;
+    std::vector<uint32_t> port_operations_;  ///< not ended, or not told of
+    std::unordered_map<uint64_t, MemoryPtr> registrations_;
+    std::unordered_map<uint64_t, Registration> published_;
+    uint64_t key_state_;
+    uint32_t under_way_ = 0;  ///< not ended
+    DeviceCounters counters_;
+};
+
+}  // namespace velo::ofi
