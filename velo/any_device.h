@@ -60,7 +60,7 @@ class AnyDevice {
         network_->advance();
     }
     uint32_t take_alike(std::byte* to, uint32_t packets_max) {
-        return shim_ ? shim_->take_alike(to, packets_max) : 0;
+        return shim_ ? shim_->take_alike(to, packets_max) : network_->take_alike(to, packets_max);
     }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
         return shim_ ? shim_->register_memory(base, bytes, access, out)

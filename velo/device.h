@@ -142,7 +142,9 @@ struct DeviceConfig {
     uint16_t node = 0;
     uint8_t vpid = 0;
     uint64_t host_name = 0;  ///< opaque; handed to whoever we connect to
-    uint64_t job_token = 0;  ///< peers with another token are refused, unless both are 0
+    /// Peers with another token are refused, but by a network's device (DeviceTraits::other_hosts) that has contact
+    /// slots: processes of other jobs are in no plan, and own nothing before their first contact.
+    uint64_t job_token = 0;
     uint32_t mailbox_slots = 0;
     uint32_t contact_slots = 0;  ///< of the mailbox, for Admission::kContact
     uint32_t ports = 1;

@@ -43,6 +43,7 @@ struct EngineOptions {
     shm::OnNodeConfig on_node;
     DeviceConfig device;
     NetworkOptions network;
+    uint32_t node = 0;  ///< in this job; the device may number nodes otherwise
     bool device_used = false;
     bool network_used = false;    ///< and it is that of a network
     bool network_wanted = false;  ///< by the user: without it velo is not used at all
@@ -534,7 +535,7 @@ void Engine<D>::log(int level, const std::string& line) const {
 template <class D>
 EngineAddress Engine<D>::address() const {
     EngineAddress address;
-    address.node = options_.device.node;
+    address.node = static_cast<uint16_t>(options_.node);
     address.name = options_.identity.name;
     address.job = options_.identity.job;
     address.rank = options_.identity.rank;

@@ -99,7 +99,13 @@ template <class D>
 bool Engine<D>::first_to_tell(const velo_peer& peer) {
     const std::lock_guard guard(lock_);
     if (peer.path != VELO_PATH_DEVICE) return on_node_.first_to_tell(peer.index);
-    return device_->traits().elects ? device_->first_to_tell(peer.index) : options_.identity.local_rank == 0;
+    if (device_->traits().elects) return device_->first_to_tell(peer.index);
+    // The first of a host that notices. Any may be the only one: a connection is between two processes.
+    for (const velo_peer* other : by_on_node_) {
+        if (other != nullptr && on_node_.announced_ending(other->index) == base::Ending::kFollowed) return false;
+    }
+    on_node_.announce_ending(base::Ending::kFollowed);
+    return true;
 }
 
 /// Once a peer; one that closed its engine, or that was never connected to, has nobody to miss it.

@@ -30,8 +30,9 @@ std::string Engine<D>::why_not_reached(const EngineAddress& address) const {
                "set btl_velo_device=ofi";
     }
     if (address.network == 0) return "the peer is on another host, and has no network's device open" + remedy;
-    if (address.job != options_.identity.job) {
-        return "the peer is of another job, on another host, and no mailbox was planned for it" + remedy;
+    if (address.job != options_.identity.job && options_.plan.contact_slots == 0) {
+        return "the peer is of another job, on another host, and the mailbox was planned for this job's processes "
+               "alone; use btl_velo_flow_control=dynamic with btl_velo_contact_slots, which has room for others";
     }
     return "";
 }
@@ -56,7 +57,7 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         if (address.job != options_.identity.job) return Status::kOk;
         // Two processes with different node sizes disagree on each other's node.
         const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
-        if (same_nodes && address.node == options_.device.node) return Status::kOk;
+        if (same_nodes && address.node == options_.node) return Status::kOk;
     }
     if (const auto setting = difference(here.settings, address.settings); setting) {
         return differs(std::string(setting->name), setting->here, setting->there);
@@ -65,7 +66,15 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
         error = "the peer published an impossible address";
         return Status::kUnsupported;
     }
-    if (address.mailbox_slots != here.mailbox_slots || address.quota != here.quota ||
+    const bool same_job = address.job == options_.identity.job;
+    if (!same_job && (address.mailbox_slots != here.mailbox_slots || address.contact_slots != here.contact_slots)) {
+        error = "the peer's job has mailboxes of " + std::to_string(address.mailbox_slots) + " slots, " +
+                std::to_string(address.contact_slots) + " of them contact slots, and this job of " +
+                std::to_string(here.mailbox_slots) + " and " + std::to_string(here.contact_slots) +
+                "; give both the same btl_velo_mailbox_slots";
+        return Status::kUnsupported;
+    }
+    if (address.mailbox_slots != here.mailbox_slots || (same_job && address.quota != here.quota) ||
         address.credit_slots != here.credit_slots || address.contact_slots != here.contact_slots ||
         address.flow_control != here.flow_control) {
         error = "the peer planned its mailbox otherwise, of the same parameters; all ranks need the same velo";
@@ -86,7 +95,7 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     // A process of another job was not counted when the mailboxes were planned; where it is on this host, the
     // on-node path does for it, whatever node it emulates.
     const bool on_node = on_this_host(address, same_host) &&
-                         (address.job != options_.identity.job || address.node == options_.device.node);
+                         (address.job != options_.identity.job || address.node == options_.node);
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
     uint32_t index = 0;
     base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
@@ -125,7 +134,7 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
                                 : on_node     ? "both ends (ring and CMA)"
                                               : "RMA gets";
             log(0, "velo: rank " + std::to_string(options_.identity.rank) + " (node " +
-                       std::to_string(options_.device.node) + ") -> rank " + std::to_string(address.rank) +
+                       std::to_string(options_.node) + ") -> rank " + std::to_string(address.rank) +
                        " (node " + std::to_string(address.node) + "): " +
                        (on_node ? std::string("on-node ring") +
                                       nearness_text(options_.on_node.place, address.on_node.place)

@@ -54,17 +54,19 @@ void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
 
 /// What the user allows in bytes. Where shares follow the conversation, a mailbox need not grow with the job
 /// without bound, and that of few processes should hold some messages: it is shared by whoever sends.
-void bound_mailbox(flowctl::Config& config, const velo_params_t& params) {
-    constexpr uint64_t kSharedBytesLeast = 256 << 10;
+void bound_mailbox(flowctl::Config& config, const velo_params_t& params, bool network) {
+    constexpr uint64_t kSharedBytesOnHost = 256 << 10;
+    constexpr uint64_t kSharedBytesOfNetwork = 1 << 20;
     constexpr int64_t kSharedBytesMost = 4 << 20;
+    const uint64_t least = network ? kSharedBytesOfNetwork : kSharedBytesOnHost;
     const bool shared = config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0;
     const uint64_t wanted =
         config.mailbox_slots != 0 ? config.mailbox_slots : uint64_t{config.peers} * config.slots_per_peer;
     int64_t bytes = params.mailbox_bytes;
     if (bytes == 0 && shared) {
         bytes = kSharedBytesMost;
-        if (config.mailbox_slots == 0 && wanted * kPacketBytes < kSharedBytesLeast) {
-            config.mailbox_slots = kSharedBytesLeast / kPacketBytes;
+        if (config.mailbox_slots == 0 && wanted * kPacketBytes < least) {
+            config.mailbox_slots = static_cast<uint32_t>(least / kPacketBytes);
             return;
         }
     }
@@ -119,7 +121,7 @@ flowctl::Config flow_control_config(const velo_params_t& params) {
             .growing_step = static_cast<uint32_t>(params.growing_step)};
 }
 
-flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders) {
+flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders, bool network) {
     check_mailbox_size(params, senders);
     config.peers = senders;
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
@@ -135,7 +137,7 @@ flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uin
         }
         config.mailbox_slots = std::max(static_cast<uint32_t>(wanted), kUncreditedSlots);
     }
-    bound_mailbox(config, params);
+    bound_mailbox(config, params, network);
     config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));
     const flowctl::PlanResult result = flowctl::plan(config);
     if (const auto* error = std::get_if<flowctl::PlanError>(&result))
@@ -185,6 +187,19 @@ NetworkOptions network_options(const velo_params_t& params, const velo_host_t& h
             .log_context = host.context};
 }
 
+/// Over a network a packet's source names one process among those of all jobs that meet: the nodes of a job are
+/// numbered from here on, modulo 65536. The jobs of one launcher, which counts them, are far apart, and those of two
+/// anywhere.
+uint32_t first_node(uint64_t job) {
+    const auto reversed = [](uint32_t bits) {
+        uint32_t result = 0;
+        for (int i = 0; i < 16; ++i, bits >>= 1) result = result << 1 | (bits & 1);
+        return result;
+    };
+    const uint64_t launcher = (job >> 16) * 0x9e3779b97f4a7c15;
+    return static_cast<uint16_t>(reversed(static_cast<uint32_t>(job)) + (launcher >> 48));
+}
+
 /// The node and VPID of this process, and the device through which it reaches those of other nodes.
 void choose_device(EngineOptions& options) {
     const velo_params_t& params = options.params;
@@ -196,13 +211,14 @@ void choose_device(EngineOptions& options) {
     const bool other_hosts = identity.hosts > 1;
     const auto ranks_per_node = static_cast<uint32_t>(params.ranks_per_node);
     const bool emulated = ranks_per_node != 0;
-    options.network_used = wanted == "ofi" || (wanted == "auto" && other_hosts);
+    options.network_used = wants_network(params, identity);
     options.network_wanted = wanted == "ofi";
     options.device_used = options.network_used || (emulated && identity.job_size > ranks_per_node);
     if (wanted == "sim" && other_hosts) options.no_network = "btl_velo_device=sim reaches the ranks of one host";
     const uint32_t node = emulated ? identity.rank / ranks_per_node : identity.host;
     const uint32_t vpid = emulated ? identity.rank % ranks_per_node : identity.local_rank;
-    options.device.node = static_cast<uint16_t>(node);
+    options.node = node;
+    options.device.node = static_cast<uint16_t>(options.network_used ? first_node(identity.job) + node : node);
     options.device.vpid = static_cast<uint8_t>(vpid);
     if (!options.device_used || (node <= UINT16_MAX && vpid <= UINT8_MAX)) return;
     if (node > UINT16_MAX) {
@@ -234,6 +250,11 @@ void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smalles
 }
 
 }  // namespace
+
+bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
+    const std::string_view device = params.device == nullptr ? "" : params.device;
+    return device == "ofi" || (device == "auto" && identity.hosts > 1);
+}
 
 EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
                            const velo_host_t& host, const base::Locality& locality) {
@@ -311,7 +332,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     if (!options.device_used) return options;
 
     const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));
-    options.plan = make_plan(flow_control, params, senders);
+    options.plan = make_plan(flow_control, params, senders, options.network_used);
     options.device.peers_max = senders;
     options.device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;
     options.device.mailbox_slots = options.plan.mailbox_slots;

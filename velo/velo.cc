@@ -157,6 +157,10 @@ bool velo_device_used(const velo_engine_t* engine) noexcept {
     return engine->options().device_used;
 }
 
+bool velo_network_wanted(const velo_params_t* params, const velo_identity_t* identity) noexcept {
+    return velo::wants_network(*params, *identity);
+}
+
 bool velo_network_used(const velo_engine_t* engine) noexcept {
     return engine->options().network_used;
 }

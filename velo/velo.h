@@ -201,6 +201,9 @@ void velo_close(velo_engine_t* engine) VELO_NOEXCEPT;
 /* Writes what peers need to connect; returns its length, at most VELO_ADDRESS_BYTES_MAX. */
 size_t velo_address(velo_engine_t* engine, void* address, size_t bytes) VELO_NOEXCEPT;
 
+/* True when velo_open would use the device of a network; whether there is one is not looked at. */
+bool velo_network_wanted(const velo_params_t* params, const velo_identity_t* identity) VELO_NOEXCEPT;
+
 /* True when some process of the job is reached through the device. */
 bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 

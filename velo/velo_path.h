@@ -90,8 +90,9 @@ class VeloPath {
         return plan_.mode != flowctl::Mode::kNone && plan_.mode != flowctl::Mode::kHardware;
     }
 
-    /// False when the peer is one more than the mailbox was planned for.
-    [[nodiscard]] bool admits(DeviceAddr peer) const { return peer < plan_.peers; }
+    /// False when the peer is one more than the mailbox was planned for. With contact slots no peer owns anything
+    /// before it sends, so that those of other jobs may come as well.
+    [[nodiscard]] bool admits(DeviceAddr peer) const { return peer < plan_.peers || plan_.contact_slots != 0; }
 
     /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
     /// call again later, with nothing else to this peer in between; kPeerDead.

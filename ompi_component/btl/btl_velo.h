@@ -77,6 +77,11 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
 /* No message is longer by default. */
 #define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
 
+/* Longest message that a network carries as VELO packets by default: to fetch one costs a round trip more. It is what
+ * the default mailbox takes as one message of the network (ReceiveSpace::part_packets): one of several, with a copy of
+ * its own, costs more than to fetch it. */
+#define MCA_BTL_VELO_NETWORK_BYTES (512 * 56)
+
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {
     opal_free_list_item_t super;
@@ -131,6 +136,8 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
                                const void *cbdata);
 
 /* btl_velo_params.c */
+/* Gives the device's module the limits of a network, but for those that the user has set. */
+void mca_btl_velo_set_network_limits(void);
 int mca_btl_velo_register_params(void);
 /* A sentence on what the user gave and cannot be; NULL: nothing. */
 const char *mca_btl_velo_check_params(void);

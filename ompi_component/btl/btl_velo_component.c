@@ -294,6 +294,9 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         refuse(refused, identity.local_rank);
         return NULL;
     }
+    if (velo_network_wanted(params, &identity)) {
+        mca_btl_velo_set_network_limits();
+    }
     params->threads = mpi_threads;
     params->on_node_message_bytes_max = longest_message(&mca_btl_velo_component.on_node.super);
     params->device_message_bytes_max = longest_message(&mca_btl_velo_component.device.super);

@@ -246,6 +246,26 @@ const char *mca_btl_velo_check_params(void)
     return '\0' == refused[0] ? NULL : refused;
 }
 
+void mca_btl_velo_set_network_limits(void)
+{
+    mca_btl_base_module_t *btl = &mca_btl_velo_component.device.super;
+    const struct {
+        const char *name;
+        size_t *value;
+    } limits[] = {{"eager_limit", &btl->btl_eager_limit},
+                  {"rndv_eager_limit", &btl->btl_rndv_eager_limit},
+                  {"max_send_size", &btl->btl_max_send_size}};
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
+        const mca_base_var_t *var = var_of(limits[i].name);
+
+        if (NULL == var || MCA_BASE_VAR_SOURCE_DEFAULT == var->mbv_source) {
+            *limits[i].value = MCA_BTL_VELO_NETWORK_BYTES;
+        }
+    }
+    btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
+}
+
 int mca_btl_velo_register_params(void)
 {
     velo_params_t *params = &mca_btl_velo_component.params;

@@ -35,7 +35,7 @@ class OfiTestDevice {
     }
     const Packet* peek(DeviceAddr& from) { return device_.peek(from); }
     void advance() { device_.advance(); }
-    uint32_t take_alike(std::byte* /*to*/, uint32_t /*packets_max*/) { return 0; }
+    uint32_t take_alike(std::byte* to, uint32_t packets_max) { return device_.take_alike(to, packets_max); }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
         return device_.register_memory(base, bytes, access, out);
     }

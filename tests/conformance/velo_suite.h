@@ -299,7 +299,24 @@ TYPED_TEST_P(DeviceParts, more_packets_than_one_send_takes_are_a_bad_parameter) 
     for (uint64_t number = 1; number <= most; ++number) ASSERT_TRUE(this->take(1, 0, number));
 }
 
-REGISTER_TYPED_TEST_SUITE_P(DeviceParts, more_packets_than_one_send_takes_are_a_bad_parameter);
+TYPED_TEST_P(DeviceParts, mailboxes_of_all_sizes_take_long_sends_whole_and_in_order) {
+    constexpr std::array<uint32_t, 4> kSlots = {100, 700, 5000, 40'000};
+    this->open(kSlots.size(), [&](DeviceConfig& config, size_t index) { config.mailbox_slots = kSlots[index]; });
+    for (size_t from = 0; from < kSlots.size(); ++from) {
+        for (size_t to = 0; to < kSlots.size(); ++to) {
+            if (from == to) continue;
+            const uint32_t packets = std::min(this->device(from).limits().send_packets_max, kSlots[to]);
+            ASSERT_EQ(this->send(from, this->name(from, to), from, 0, packets), Status::kOk);
+            for (uint64_t number = 0; number < packets; ++number) {
+                ASSERT_TRUE(this->take(to, static_cast<uint16_t>(from), number))
+                    << number << " of " << packets << " from " << kSlots[from] << " to " << kSlots[to];
+            }
+        }
+    }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(DeviceParts, more_packets_than_one_send_takes_are_a_bad_parameter,
+                            mailboxes_of_all_sizes_take_long_sends_whole_and_in_order);
 
 /// With DeviceTraits::sees_room: the sender sees the receiver's mailbox.
 template <class Fabric>

@@ -77,7 +77,7 @@ TEST(OfiDevice, no_credited_packet_ever_waits_for_a_buffer) {
             const auto credits = static_cast<uint32_t>(kSlots / kSenders - (sent[i] - read[i]));
             if (credits == 0) continue;
             const uint32_t count =
-                std::min<uint32_t>(random() % 3 == 0 ? 1 + random() % credits : credits, kPartPackets);
+                std::min<uint32_t>(random() % 3 == 0 ? 1 + random() % credits : credits, kPartPacketsMin);
             const Status status = send_numbered(fabric[i], to[i], i, sent[i], count);
             sent[i] += status == Status::kOk ? count : 0;
         }
@@ -93,6 +93,76 @@ TEST(OfiDevice, no_credited_packet_ever_waits_for_a_buffer) {
         }
     }
     EXPECT_EQ(fabric[0].counters().starved, 0u);
+}
+
+TEST(OfiDevice, peers_of_other_jobs_beyond_the_plan_find_room) {
+    constexpr uint32_t kSlots = 300;
+    OfiFabric<Net> fabric;
+    fabric.open({.node = 0, .job_token = 1, .mailbox_slots = kSlots, .contact_slots = 4, .faults = {}, .peers_max = 1});
+    for (uint16_t node = 1; node <= 40; ++node) {
+        fabric.open({.node = node,
+                     .job_token = node % 3 + 1u,
+                     .mailbox_slots = kSlots,
+                     .contact_slots = 4,
+                     .faults = {},
+                     .peers_max = 1});
+        DeviceAddr to = kNoAddr;
+        ASSERT_EQ(fabric[node].connect(address_of(fabric[0]).span(), to), Status::kOk);
+        Status status = Status::kAgain;
+        for (int step = 0; step < 100'000 && status == Status::kAgain; ++step) {
+            status = send_numbered(fabric[node], to, node, 0, 1);
+            fabric.step();
+        }
+        ASSERT_EQ(status, Status::kOk);
+    }
+    std::vector<bool> came(41);
+    for (int step = 0, left = 40; left != 0; ++step) {
+        ASSERT_LT(step, 1'000'000);
+        fabric.step();
+        DeviceAddr from = kNoAddr;
+        const Packet* packet = fabric[0].peek(from);
+        if (packet == nullptr) continue;
+        const uint16_t node = PacketStatus::unpack(packet->status).node;
+        EXPECT_TRUE(TestPacket::is(*packet, node, 0));
+        EXPECT_FALSE(came[node]);
+        came[node] = true;
+        fabric[0].advance();
+        --left;
+    }
+    EXPECT_EQ(fabric[0].counters().starved, 0u);
+}
+
+/// An engine to which nothing happens asks for whom its host may wait: pings must not keep it from that.
+TEST(OfiDevice, what_devices_say_to_each_other_is_no_event) {
+    OfiFabric<Net> fabric;
+    for (uint16_t node = 0; node < 2; ++node) {
+        fabric.open({.node = node, .mailbox_slots = 8, .faults = {}});
+    }
+    DeviceAddr to = kNoAddr;
+    ASSERT_EQ(fabric[0].connect(address_of(fabric[1]).span(), to), Status::kOk);
+    Status status = Status::kAgain;
+    for (int step = 0; step < 100'000 && status == Status::kAgain; ++step) {
+        status = send_numbered(fabric[0], to, 0, 0, 1);
+        fabric.step();
+    }
+    ASSERT_EQ(status, Status::kOk);
+    uint32_t events = 0;
+    DeviceAddr from = kNoAddr;
+    const uint64_t end_ns = base::monotonic_ns() + 2'000'000'000;
+    while (fabric[0].ofi().ofi_counters().pings_sent + fabric[1].ofi().ofi_counters().pings_sent < 4) {
+        const uint64_t now_ns = base::monotonic_ns();
+        ASSERT_LT(now_ns, end_ns) << "no pings";
+        for (size_t i = 0; i < 2; ++i) {
+            fabric[i].watch(kNoAddr);
+            events += fabric[i].progress(now_ns);
+        }
+        if (fabric[1].peek(from) != nullptr) {
+            fabric[1].advance();
+            EXPECT_LE(events, 1u) << "the packet";
+            events = 0;
+        }
+    }
+    EXPECT_EQ(events, 0u);
 }
 
 TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_is_closed) {

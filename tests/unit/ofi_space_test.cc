@@ -13,7 +13,7 @@ TEST(ReceiveSpace, posted_bytes_keep_the_bound_for_every_size) {
         for (const size_t control : {size_t{0}, size_t{64}, size_t{832}, size_t{53'248}, size_t{1} << 20}) {
             const ReceiveSpace space(slots, control);
             EXPECT_GE(space.posted_bytes(), space.bytes_needed()) << slots << " slots, " << control << " bytes";
-            EXPECT_GE(space.buffer_bytes(), kPartBytes);
+            EXPECT_GE(space.buffer_bytes(), space.part_bytes());
             EXPECT_EQ(space.buffer_bytes() % kPacketBytes, 0u);
             EXPECT_GE(space.buffers(), ReceiveSpace::kBuffersMin);
             EXPECT_LE(space.buffers(), ReceiveSpace::kBuffersMax);
@@ -28,17 +28,17 @@ TEST(ReceiveSpace, tails_waste_under_an_eighth_of_a_mailbox) {
     }
 }
 
-TEST(ReceiveSpace, a_large_mailbox_is_posted_with_a_third_more_at_most) {
+TEST(ReceiveSpace, a_large_mailbox_is_posted_with_half_more_at_most) {
     for (uint32_t slots = 1u << 14; slots <= 1u << 24; slots *= 2) {
         const ReceiveSpace space(slots, 0);
-        EXPECT_LE(space.posted_bytes(), uint64_t{slots} * kPacketBytes * 4 / 3 + kPartBytes * 4) << slots;
+        EXPECT_LE(space.posted_bytes(), uint64_t{slots} * kPacketBytes * 3 / 2 + space.part_bytes() * 4) << slots;
     }
 }
 
 /// The worst that a provider and a reader can do: messages of the longest part and others, a reader that leaves one
 /// packet in a buffer, senders that use all their credits at once.
 TEST(ReceiveSpace, credited_packets_always_find_room) {
-    for (const uint32_t slots : {1u, 5u, 64u, 200u, 2016u, 9000u}) {
+    for (const uint32_t slots : {1u, 5u, 64u, 200u, 2016u, 9000u, 40'000u}) {
         std::mt19937 random(slots);
         const ReceiveSpace space(slots, 0);
         struct Buffer {
@@ -51,14 +51,14 @@ TEST(ReceiveSpace, credited_packets_always_find_room) {
         for (int round = 0; round < 20'000; ++round) {
             const uint32_t credits = slots - unread;
             if (credits != 0 && random() % 3 != 0) {
-                const uint32_t longest = std::min(credits, kPartPackets);
+                const uint32_t longest = std::min(credits, ReceiveSpace::part_packets(slots));
                 const uint32_t packets = random() % 2 == 0 ? longest : 1 + random() % longest;
                 ASSERT_FALSE(posted.empty()) << slots << " slots, round " << round;
                 Buffer& buffer = posted.front();
                 buffer.left -= packets * kPacketBytes;
                 buffer.unread += packets;
                 unread += packets;
-                if (buffer.left < kPartBytes) {
+                if (buffer.left < space.part_bytes()) {
                     filled.push_back(buffer);
                     posted.erase(posted.begin());
                 }

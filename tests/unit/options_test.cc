@@ -313,11 +313,31 @@ TEST(Options, a_job_of_several_hosts_has_the_network_and_a_node_is_a_host) {
     EXPECT_TRUE(options.device_used);
     EXPECT_TRUE(options.network_used);
     EXPECT_FALSE(options.network_wanted) << "without one velo is good for the ranks of a host";
-    EXPECT_EQ(options.device.node, 4);
+    EXPECT_EQ(options.node, 4u);
     EXPECT_EQ(options.device.vpid, 2);
     EXPECT_EQ(options.plan.peers, 5u) << "those of the smallest host have five senders elsewhere";
     EXPECT_EQ(options.device.peers_max, 5u);
     EXPECT_EQ(make_options(defaults(), rank_of_hosts(0, 8, 2, 3), {}).plan.peers, 5u) << "at every rank";
+}
+
+TEST(Options, nodes_of_jobs_that_meet_over_a_network_are_far_apart) {
+    std::vector<uint16_t> first;
+    for (const uint64_t launcher : {0x1234ull, 0xffffull}) {
+        for (uint64_t job = 1; job <= 16; ++job) {
+            velo_identity_t identity = rank_of_hosts(0, 8, 2, 4);
+            identity.host = 0;
+            identity.job = launcher << 16 | job;
+            const EngineOptions options = make_options(defaults(), identity, {});
+            identity.host = 1;
+            const uint16_t second = make_options(defaults(), identity, {}).device.node;
+            EXPECT_EQ(second, static_cast<uint16_t>(options.device.node + 1));
+            EXPECT_EQ(options.node, 0u);
+            first.push_back(options.device.node);
+        }
+        std::ranges::sort(first);
+        for (size_t i = 1; i < first.size(); ++i) EXPECT_GE(first[i] - first[i - 1], 2000);
+        first.clear();
+    }
 }
 
 TEST(Options, the_user_says_which_device) {
@@ -328,7 +348,7 @@ TEST(Options, the_user_says_which_device) {
     EXPECT_EQ(asked.plan.peers, 7u) << "any of the job may turn out to be reached through it";
     params.ranks_per_node = 2;
     EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).network_used);
-    EXPECT_EQ(make_options(params, rank_of(5, 8), {}).device.node, 2);
+    EXPECT_EQ(make_options(params, rank_of(5, 8), {}).node, 2u);
     params.device = "sim";
     EXPECT_FALSE(make_options(params, rank_of(0, 8), {}).network_used);
     EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).device_used);

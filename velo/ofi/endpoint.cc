@@ -24,14 +24,14 @@ bool options_follow_enable(const char* provider) {
 
 }  // namespace
 
-Endpoint::Endpoint(const NetworkOptions& options, size_t completions)
+Endpoint::Endpoint(const NetworkOptions& options, size_t completions, size_t message_bytes_max)
     : info_(choose_provider(options, interface_)), title_(info_->fabric_attr->prov_name) {
     if (!interface_.empty()) title_ += " (" + interface_ + ")";
-    open(completions);
+    open(completions, message_bytes_max);
     read_name();
 }
 
-void Endpoint::open(size_t completions) {
+void Endpoint::open(size_t completions, size_t message_bytes_max) {
     fid_fabric* fabric = nullptr;
     check(fi_fabric(info_->fabric_attr, &fabric, nullptr), "fi_fabric", title_);
     fabric_.reset(fabric);
@@ -58,14 +58,13 @@ void Endpoint::open(size_t completions) {
     check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind", title_);
     check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind", title_);
     const bool late = options_follow_enable(provider());
-    if (!late) set_longest_message();
+    if (!late) set_longest_message(message_bytes_max);
     check(fi_enable(ep), "fi_enable", title_);
-    if (late) set_longest_message();
+    if (late) set_longest_message(message_bytes_max);
 }
 
 /// A message that is longer than what is left of a buffer, but not than this, is lost: see ReceiveSpace.
-void Endpoint::set_longest_message() {
-    const size_t bytes = kPartBytes;
+void Endpoint::set_longest_message(size_t bytes) {
     check(fi_setopt(&ep_->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &bytes, sizeof bytes),
           "fi_setopt(FI_OPT_MIN_MULTI_RECV)", title_);
 }

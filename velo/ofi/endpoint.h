@@ -40,8 +40,9 @@ using MemoryPtr = FidPtr<fid_mr>;
 
 class Endpoint {
   public:
-    /// Opens the first usable provider. `completions`: how many can lie unread at once. Throws base::SetupError.
-    Endpoint(const NetworkOptions& options, size_t completions);
+    /// Opens the first usable provider. `completions`: how many can lie unread at once; `message_bytes_max`: of the
+    /// longest message that comes. Throws base::SetupError.
+    Endpoint(const NetworkOptions& options, size_t completions, size_t message_bytes_max);
 
     /// Closes what uses memory, so that memory can be freed and its registrations be closed. Nothing else is called
     /// from then on.
@@ -79,8 +80,8 @@ class Endpoint {
 
   private:
     [[nodiscard]] bool mr_mode(int bit) const { return (info_->domain_attr->mr_mode & bit) != 0; }
-    void open(size_t completions);
-    void set_longest_message();
+    void open(size_t completions, size_t message_bytes_max);
+    void set_longest_message(size_t bytes);
     void read_name();
 
     std::string interface_;

@@ -18,7 +18,7 @@ namespace velo::ofi {
 struct Frame {
     Context context{Context::Kind::kFrame};
     Packet* slots = nullptr;
-    Frame* next = nullptr;
+    Frame* next = nullptr;  ///< free, or held behind this one
     DeviceAddr to = kNoAddr;
     uint32_t count = 0;  ///< slots of the message
 };
@@ -27,24 +27,27 @@ class Frames {
   public:
     static constexpr uint32_t kCount = 64;
 
-    explicit Frames(const Endpoint& endpoint)
-        : memory_(static_cast<std::byte*>(::operator new (kCount* kPartBytes, std::align_val_t{kPacketBytes}))),
+    /// `part_bytes`: of the longest message.
+    Frames(const Endpoint& endpoint, size_t part_bytes)
+        : memory_(static_cast<std::byte*>(::operator new (kCount* part_bytes, std::align_val_t{kPacketBytes}))),
           frames_(kCount) {
         // If this fails, the provider refuses the send.
-        (void)endpoint.register_local(memory_.get(), kCount * kPartBytes, registration_);
+        (void)endpoint.register_local(memory_.get(), kCount * part_bytes, registration_);
         for (uint32_t i = 0; i < kCount; ++i) {
-            frames_[i].slots = reinterpret_cast<Packet*>(memory_.get() + i * kPartBytes);
+            frames_[i].slots = reinterpret_cast<Packet*>(memory_.get() + i * part_bytes);
             put(frames_[i]);
         }
         used_ = 0;
     }
 
-    /// nullptr: all are under way.
-    [[nodiscard]] Frame* take() {
+    /// For a message of `count` slots. Only where free() is not 0.
+    [[nodiscard]] Frame* take(DeviceAddr to, uint32_t count) {
         Frame* frame = free_;
-        if (frame == nullptr) return nullptr;
         free_ = frame->next;
         ++used_;
+        frame->to = to;
+        frame->count = count;
+        frame->next = nullptr;
         return frame;
     }
     void put(Frame& frame) {
@@ -52,7 +55,7 @@ class Frames {
         free_ = &frame;
         --used_;
     }
-    [[nodiscard]] bool empty() const { return free_ == nullptr; }
+    [[nodiscard]] uint32_t free() const { return kCount - used_; }
     [[nodiscard]] uint32_t used() const { return used_; }
     [[nodiscard]] void* descriptor() const { return Endpoint::descriptor(registration_); }
 

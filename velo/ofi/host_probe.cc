@@ -13,18 +13,21 @@
 namespace velo::ofi {
 namespace {
 
-/// Of a kept connection: a host that has gone is noticed after kIdleSeconds + kProbes * kIntervalSeconds.
-constexpr int kIdleSeconds = 4;
-constexpr int kIntervalSeconds = 2;
-constexpr int kProbes = 4;
+/// On a kept connection the host's kernel is asked every second or two. Its last answer counts for so long.
+constexpr int kIdleSeconds = 2;
+constexpr int kIntervalSeconds = 1;
+constexpr uint32_t kAnswerMs = 4000;
+/// Unanswered ones before the kernel gives the connection up; a second one is tried then.
+constexpr int kProbes = 8;
 
 void set(int socket, int level, int option, int value) {
     setsockopt(socket, level, option, &value, sizeof value);
 }
 
-/// An error that says nothing of the peer: this process is short of something.
-bool own_shortage(int error) {
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EADDRNOTAVAIL;
+/// Only its host itself says that a process has ended: nothing accepts at the port. That there is no way to the host,
+/// or no answer, is a link that is down and may come back; that this process is short of something says nothing either.
+bool says_gone(int error) {
+    return error == ECONNREFUSED || error == ECONNRESET;
 }
 
 }  // namespace
@@ -43,7 +46,9 @@ HostProbe::Answer HostProbe::ask(std::span<const std::byte> name) {
     if (state_ == State::kConnected) {
         char byte = 0;
         const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return Answer::kRuns;
+        if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) {
+            return answered_lately() ? Answer::kRuns : Answer::kPending;
+        }
         // The process has accepted and closed it, or has ended: a second connection tells which.
         close();
     }
@@ -66,7 +71,14 @@ HostProbe::Answer HostProbe::connect(std::span<const std::byte> name) {
     if (result == 0 || errno == EINPROGRESS) return connecting();
     const int error = errno;
     close();
-    return own_shortage(error) ? Answer::kPending : Answer::kGone;
+    return says_gone(error) ? Answer::kGone : Answer::kPending;
+}
+
+/// Of a connection on which nothing is written the last acknowledgement is that of a keepalive probe.
+bool HostProbe::answered_lately() const {
+    tcp_info info = {};
+    socklen_t bytes = sizeof info;
+    return getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_last_ack_recv <= kAnswerMs;
 }
 
 HostProbe::Answer HostProbe::connecting() {
@@ -79,7 +91,7 @@ HostProbe::Answer HostProbe::connecting() {
         return Answer::kRuns;
     }
     close();
-    return own_shortage(error) ? Answer::kPending : Answer::kGone;
+    return says_gone(error) ? Answer::kGone : Answer::kPending;
 }
 
 }  // namespace velo::ofi

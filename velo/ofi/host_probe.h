@@ -3,8 +3,9 @@
 /// A process that computes answers no ping, for minutes, and has not ended. Over TCP its kernel answers for it: the
 /// endpoint's port listens as long as the process lives. So a connection to that port is opened and kept, on which
 /// nothing is ever written. A process that ends takes its port along, and what waits there to be accepted is reset; a
-/// host that has gone answers neither SYN nor keepalive probes. One connection is kept for each silent peer, because
-/// many short ones would fill the queue of a process that accepts none.
+/// host that is gone, or to which there is no way, answers neither SYN nor keepalive probes, and then nothing is known.
+/// One connection is kept for each silent peer, because many short ones would fill the queue of a process that accepts
+/// none.
 ///
 /// Owner: the device, for a peer that it watches. Thread: the device's. No call blocks. Source: tcp(7).
 #pragma once
@@ -20,7 +21,7 @@ class HostProbe {
     enum class Answer : uint8_t {
         kPending,
         kRuns,
-        kGone,  ///< its host says so, or does not answer at all
+        kGone,  ///< its host says so
     };
 
     HostProbe() = default;
@@ -39,6 +40,7 @@ class HostProbe {
 
     Answer connect(std::span<const std::byte> name);
     Answer connecting();
+    [[nodiscard]] bool answered_lately() const;
     void close();
 
     int socket_ = -1;

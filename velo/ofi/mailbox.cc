@@ -1,5 +1,6 @@
 #include "velo/ofi/mailbox.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <new>
@@ -30,6 +31,11 @@ ReceiveBuffer& Mailbox::make_buffer() {
     // If this fails, the provider refuses the buffer.
     (void)endpoint_.register_local(buffer.memory.get(), bytes, buffer.registration);
     return buffer;
+}
+
+size_t Mailbox::extend() {
+    post(make_buffer());
+    return space_.buffer_bytes();
 }
 
 void Mailbox::post(ReceiveBuffer& buffer) {
@@ -94,15 +100,36 @@ void Mailbox::given_back(ReceiveBuffer& buffer) {
     if (buffer.state.spent()) reuse(buffer);
 }
 
+void Mailbox::read(Arrival& arrival, uint32_t packets) {
+    ReceiveBuffer& buffer = *arrival.buffer;
+    arrival.at += packets * kPacketBytes;
+    arrival.packets -= packets;
+    if (arrival.packets == 0) ++first_;
+    buffer.state.read(packets);
+    if (buffer.state.spent()) reuse(buffer);
+}
+
 bool Mailbox::advance() {
     Arrival& arrival = front();
-    ReceiveBuffer& buffer = *arrival.buffer;
     const bool contact = arrival.contact;
-    arrival.at += kPacketBytes;
-    if (--arrival.packets == 0) ++first_;
-    buffer.state.read(1);
-    if (buffer.state.spent()) reuse(buffer);
+    read(arrival, 1);
     return contact;
+}
+
+uint32_t Mailbox::take_alike(std::byte* to, uint32_t packets_max) {
+    Arrival& arrival = front();
+    if (arrival.contact) return 0;
+    const uint32_t most = std::min(packets_max, arrival.packets);
+    const uint64_t first = status_at(arrival.at);
+    const uint8_t lap = PacketStatus::unpack(first).lap;
+    uint32_t taken = 0;
+    for (; taken < most; ++taken) {
+        const std::byte* packet = arrival.at + taken * kPacketBytes;
+        if (status_at(packet) != PacketStatus::with_lap(first, static_cast<uint8_t>(lap + taken))) break;
+        std::memcpy(to + size_t{taken} * kPayloadBytes, packet, kPayloadBytes);
+    }
+    read(arrival, taken);
+    return taken;
 }
 
 const Packet* Mailbox::shown(const std::byte* at) {

@@ -4,6 +4,7 @@
 /// the provider put it. Owner: the device. Thread: the device's.
 #pragma once
 
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -13,6 +14,13 @@
 #include "velo/ofi/receive_space.h"
 
 namespace velo::ofi {
+
+/// The status word of a packet that may lie at any address.
+[[nodiscard]] inline uint64_t status_at(const std::byte* packet) {
+    uint64_t word = 0;
+    std::memcpy(&word, packet + kPayloadBytes, sizeof word);
+    return word;
+}
 
 struct ReceiveBuffer {
     struct Free {
@@ -35,6 +43,9 @@ class Mailbox {
     /// Takes the buffers back, before the endpoint is closed.
     void cancel();
 
+    /// Posts one buffer more, and returns its bytes.
+    size_t extend();
+
     /// A message came. `packets` of it, which are whole and of `from`, will be shown; 0: none.
     void arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, uint32_t packets, DeviceAddr from,
                  bool contact);
@@ -52,6 +63,9 @@ class Mailbox {
     }
     /// Returns whether the packet that peek() showed came by Admission::kContact.
     bool advance();
+    /// Takes the shown packet and those behind it in its message whose status is the same but for the count, up to
+    /// `packets_max` in all, and copies their payloads to `to`. Returns how many; 0 for a contact packet.
+    uint32_t take_alike(std::byte* to, uint32_t packets_max);
 
     /// Posts buffers that the provider did not take before. Returns how many.
     uint32_t post_refused();
@@ -77,6 +91,7 @@ class Mailbox {
     Arrival& front() { return arrivals_[first_ & (arrivals_.size() - 1)]; }
     /// A stranger's message of an odd length may have moved what follows it off a packet's alignment.
     const Packet* shown(const std::byte* at);
+    void read(Arrival& arrival, uint32_t packets);
     ReceiveBuffer& make_buffer();
     void reuse(ReceiveBuffer& buffer);
     void post(ReceiveBuffer& buffer);

@@ -10,12 +10,6 @@ constexpr size_t kBatch = 32;
 /// Batches of one call of progress(), so that a flood does not hold the process.
 constexpr uint32_t kBatchesMax = 8;
 
-uint64_t status_at(const std::byte* slot) {
-    uint64_t word = 0;
-    std::memcpy(&word, slot + kPayloadBytes, sizeof word);
-    return word;
-}
-
 }  // namespace
 
 uint32_t OfiDevice::read_completions() {
@@ -45,7 +39,10 @@ void OfiDevice::completed(const fi_cq_data_entry& entry, fi_addr_t from) {
     auto* context = static_cast<Context*>(entry.op_context);
     if (context == nullptr) return;
     if (context->kind == Context::Kind::kFrame) return frames_.put(reinterpret_cast<Frame&>(*context));
-    if (context->kind == Context::Kind::kOperation) return rma_.completed(*context, 0);
+    if (context->kind == Context::Kind::kOperation) {
+        ++operations_done_;
+        return rma_.completed(*context, 0);
+    }
     auto& buffer = reinterpret_cast<ReceiveBuffer&>(*context);
     const auto* at = static_cast<const std::byte*>(entry.buf);
     // A buffer may come back by itself, without a message.
@@ -63,6 +60,7 @@ bool OfiDevice::read_error() {
     if (context->kind == Context::Kind::kFrame) {
         frame_failed(reinterpret_cast<Frame&>(*context), error.err);
     } else if (context->kind == Context::Kind::kOperation) {
+        ++operations_done_;
         rma_.completed(*context, error.err);
     } else {
         auto& buffer = reinterpret_cast<ReceiveBuffer&>(*context);
@@ -87,7 +85,7 @@ void OfiDevice::message_arrived(ReceiveBuffer& buffer, const std::byte* at, size
     DeviceAddr peer = kNoAddr;
     bool contact = false;
     uint32_t packets = 0;
-    if (bytes == 0 || bytes % kPacketBytes != 0 || bytes > kPartBytes) [[unlikely]] {
+    if (bytes == 0 || bytes % kPacketBytes != 0 || bytes > mailbox_.space().part_bytes()) [[unlikely]] {
         ++ofi_counters_.malformed;
     } else if (const PacketStatus first = PacketStatus::unpack(status_at(at)); first.message_class != kDeviceClass)
         [[likely]] {
@@ -130,18 +128,18 @@ uint32_t OfiDevice::packets_arrived(const std::byte* at, uint32_t packets, fi_ad
     bool right = !contact || packets == 1;
     for (uint32_t i = 0; i < packets; ++i) {
         const uint64_t word = status_at(at + i * kPacketBytes);
+        if (word == PacketStatus::with_lap(first, static_cast<uint8_t>(peer.received + i))) continue;
         const PacketStatus status = PacketStatus::unpack(word);
         right = right && source_of(word) == source_of(first) && status.message_class != kDeviceClass &&
                 status.contact == contact;
         if (status.lap == static_cast<uint8_t>(peer.received + i)) continue;
         // Only a peer whose place is known can spoil its own stream.
         if (!peer.source_seen && endpoint_.has_source()) return ++ofi_counters_.malformed, 0;
-        ++ofi_counters_.broken_streams;
-        peer_died(addr, base::Ending::kNone, "messages from it were lost");
-        return 0;
+        return stream_broke(addr), 0;
     }
     if (!right) [[unlikely]]
         return ++ofi_counters_.malformed, 0;
+    ++peer.messages_received;
     health_.heard(peer.health);
     if (contact) [[unlikely]] {
         if (!gate_.arrived(addr)) return ++counters_.contacts_refused, 0;
@@ -150,6 +148,11 @@ uint32_t OfiDevice::packets_arrived(const std::byte* at, uint32_t packets, fi_ad
     }
     peer.received = static_cast<uint8_t>(peer.received + packets);
     return packets;
+}
+
+void OfiDevice::stream_broke(DeviceAddr peer) {
+    ++ofi_counters_.broken_streams;
+    peer_died(peer, base::Ending::kNone, "messages from it were lost");
 }
 
 void OfiDevice::hello_arrived(std::span<const std::byte> message, fi_addr_t from) {
@@ -182,6 +185,8 @@ void OfiDevice::signal_arrived(std::span<const std::byte> message, fi_addr_t fro
         return stranger("a signal");
     }
     Peer& peer = *peers_[addr];
+    if (signal.messages != peer.messages_received) return stream_broke(addr);
+    ++peer.messages_received;
     health_.heard(peer.health);
     if ((signal.bits & kPing) != 0) {
         ++ofi_counters_.pings_received;

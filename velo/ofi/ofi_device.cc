@@ -53,9 +53,12 @@ const DeviceConfig& prepared(const DeviceConfig& config) {
 /// Room for the device's own messages is set aside for this many peers, if their number is not given.
 constexpr uint32_t kPeersUnknown = 16;
 
+uint32_t peers_planned(const DeviceConfig& config) {
+    return config.peers_max != 0 ? config.peers_max : kPeersUnknown;
+}
+
 size_t control_bytes(const DeviceConfig& config) {
-    const uint32_t peers = config.peers_max != 0 ? config.peers_max : kPeersUnknown;
-    return uint64_t{peers} * kControlSlotsPerPeer * kPacketBytes;
+    return peers_planned(config) * kControlBytesPerPeer;
 }
 
 /// Completions that can lie unread: a message for each slot that is posted, and what is under way from here.
@@ -87,15 +90,17 @@ OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
     : config_(prepared(config)),
       log_(options.log),
       log_context_(options.log_context),
-      endpoint_(options, completions_max(config)),
+      endpoint_(options, completions_max(config), ReceiveSpace(config.mailbox_slots, 0).part_bytes()),
       mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
-      frames_(endpoint_),
+      frames_(endpoint_, mailbox_.space().part_bytes()),
       rma_(endpoint_, config.ports),
       own_(own_address(config, endpoint_)),
       source_(source_of(config.node, config.vpid)),
+      peers_with_room_(peers_planned(config)),
       gate_(config.contact_slots),
       health_(config.peer_timeout_ns),
-      health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)) {}
+      health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)),
+      scratch_(std::min(endpoint_.inject_bytes(), mailbox_.space().part_bytes()) / kPacketBytes) {}
 
 OfiDevice::~OfiDevice() {
     if (!closing_) announce_ending(base::Ending::kClosed);
@@ -135,7 +140,9 @@ bool OfiDevice::refused(ssize_t result, DeviceAddr to) {
 bool OfiDevice::transmit_frame(Frame& frame) {
     const ssize_t result = fi_send(endpoint_.ep(), frame.slots, frame.count * kPacketBytes, frames_.descriptor(),
                                    peers_[frame.to]->at, &frame.context);
-    return result == 0 || refused(result, frame.to);
+    if (result != 0) return refused(result, frame.to);
+    ++peers_[frame.to]->messages_sent;
+    return true;
 }
 
 /// Sends slots that stay the caller's; `completion`: the provider is to tell when it is done with them.
@@ -143,12 +150,12 @@ bool OfiDevice::transmit(DeviceAddr to, const Packet* slots, uint32_t count, boo
     const size_t bytes = count * kPacketBytes;
     if (bytes <= endpoint_.inject_bytes() && !completion) {
         const ssize_t result = fi_inject(endpoint_.ep(), slots, bytes, peers_[to]->at);
-        return result == 0 || refused(result, to);
+        if (result != 0) return refused(result, to);
+        ++peers_[to]->messages_sent;
+        return true;
     }
-    Frame* frame = frames_.take();
-    if (frame == nullptr) return refused(-FI_EAGAIN, to);
-    frame->to = to;
-    frame->count = count;
+    if (frames_.free() == 0) return refused(-FI_EAGAIN, to);
+    Frame* frame = frames_.take(to, count);
     std::memcpy(frame->slots, slots, bytes);
     if (transmit_frame(*frame)) return true;
     frames_.put(*frame);
@@ -156,9 +163,31 @@ bool OfiDevice::transmit(DeviceAddr to, const Packet* slots, uint32_t count, boo
 }
 
 /// The provider has not taken what send() accepted: drive_peers() tries again, and nothing overtakes it.
-void OfiDevice::hold(Frame& frame) {
-    peers_[frame.to]->held = &frame;
-    drive(frame.to);
+void OfiDevice::hold(DeviceAddr to, Frame* frames) {
+    peers_[to]->held = frames;
+    drive(to);
+}
+
+/// Writes packets [first, first + count) of a send, which is one message.
+void OfiDevice::fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
+                          const PacketFill& fill) {
+    const AlikePackets& alike = fill.alike();
+    const uint64_t own = source_ | uint64_t{contact} << PacketStatus::kContactBit;
+    const uint64_t alike_word = (alike.status.pack() & ~kSourceMask) | own;
+    for (uint32_t i = 0; i < count; ++i) {
+        uint64_t word = alike_word;
+        if (const uint32_t index = first + i - alike.first; index < alike.count) {
+            std::memcpy(slots[i].payload, alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+        } else {
+            word = (fill(first + i, slots[i].payload) & ~kSourceMask) | own;
+        }
+        slots[i].status = PacketStatus::with_lap(word, static_cast<uint8_t>(peer.sent + i));
+    }
+    peer.sent = static_cast<uint8_t>(peer.sent + count);
+    if (contact) [[unlikely]] {
+        peer.contact_packet = slots[0];
+        peer.contact.sent();
+    }
 }
 
 Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) {
@@ -168,39 +197,37 @@ Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, Pac
     if (peer.facts.mailbox_slots == 0) [[unlikely]]
         return Status::kUnsupported;
     const bool contact = admission == Admission::kContact;
-    if (packets - 1 >= (contact ? 1 : kPartPackets)) [[unlikely]]
+    if (packets - 1 >= (contact ? 1 : send_packets_max())) [[unlikely]]
         return Status::kBadParam;
-    // Once fill was called the packets have to go, if need be in a frame.
-    if (peer.held != nullptr || peer.contact.blocks() || frames_.empty()) [[unlikely]]
+    // Once fill was called the packets have to go, if need be in frames. A smaller mailbox takes them in several.
+    const uint32_t frames = (packets + peer.part_packets - 1) / peer.part_packets;
+    if (peer.held != nullptr || peer.contact.blocks() || frames_.free() < frames) [[unlikely]]
         return again();
-    if (!peer.greeted && !greet(to)) [[unlikely]]
+    if (!peer.greeted && (!greet(to) || frames_.free() < frames)) [[unlikely]]
         return again();
-    Frame* frame = packets * kPacketBytes > endpoint_.inject_bytes() ? frames_.take() : nullptr;
-    if (frame == nullptr && frames_.empty()) return again();
-    Packet* slots = frame != nullptr ? frame->slots : scratch_.data();
-    for (uint32_t i = 0; i < packets; ++i) {
-        const uint64_t word =
-            (fill(i, slots[i].payload) & ~kSourceMask) | source_ | uint64_t{contact} << PacketStatus::kContactBit;
-        slots[i].status = PacketStatus::with_lap(word, static_cast<uint8_t>(peer.sent + i));
-    }
-    if (contact) [[unlikely]] {
-        peer.contact_packet = slots[0];
-        peer.contact.sent();
-    }
-    if (frame != nullptr) {
-        frame->to = to;
-        frame->count = packets;
-        if (!transmit_frame(*frame)) hold(*frame);
-    } else if (!transmit(to, slots, packets)) {
-        frame = frames_.take();
-        frame->to = to;
-        frame->count = packets;
-        std::memcpy(frame->slots, slots, packets * kPacketBytes);
-        hold(*frame);
-    }
-    peer.sent = static_cast<uint8_t>(peer.sent + packets);
     counters_.packets_sent += packets;
     pacer_.traffic(now_ns_);
+    if (packets <= scratch_.size()) {
+        fill_part(peer, scratch_.data(), 0, packets, contact, fill);
+        if (transmit(to, scratch_.data(), packets)) return Status::kOk;
+        Frame* frame = frames_.take(to, packets);
+        std::memcpy(frame->slots, scratch_.data(), packets * kPacketBytes);
+        hold(to, frame);
+        return Status::kOk;
+    }
+    Frame** last = nullptr;
+    for (uint32_t done = 0; done < packets;) {
+        Frame* frame = frames_.take(to, std::min(packets - done, peer.part_packets));
+        fill_part(peer, frame->slots, done, frame->count, contact, fill);
+        done += frame->count;
+        if (last == nullptr && transmit_frame(*frame)) continue;
+        if (last == nullptr) {
+            hold(to, frame);
+        } else {
+            *last = frame;
+        }
+        last = &frame->next;
+    }
     return Status::kOk;
 }
 
@@ -219,21 +246,29 @@ Status OfiDevice::post(const RmaOperation& operation) {
     return rma_.post(operation, peer.at, peer.facts, peer.dead);
 }
 
+uint32_t OfiDevice::take_alike(std::byte* to, uint32_t packets_max) {
+    const uint32_t taken = mailbox_.take_alike(to, packets_max);
+    counters_.packets_received += taken;
+    return taken;
+}
+
 uint32_t OfiDevice::progress(uint64_t now_ns) {
     now_ns_ = now_ns;
     if (!pacer_.due(now_ns, busy())) return 0;
     health_.polled(now_ns);
     refused_ = false;
-    uint32_t events = read_completions();
-    if (events != 0) pacer_.traffic(now_ns);
-    events += rma_.progress();
-    if (mailbox_.refused()) events += mailbox_.post_refused();
+    const uint64_t seen = mailbox_.packets_arrived() + operations_done_;
+    if (read_completions() != 0) pacer_.traffic(now_ns);
+    rma_.progress();
+    if (mailbox_.refused()) mailbox_.post_refused();
     if (now_ns >= next_health_check_ns_) [[unlikely]] {
         next_health_check_ns_ = now_ns + health_check_ns_;
         check_health();
     }
-    if (!driven_.empty()) events += drive_peers();
-    return events;
+    drive_peers();
+    // What the devices say to each other is no event: a process that pings, or is pinged, may still be one to which
+    // nothing happens.
+    return static_cast<uint32_t>(mailbox_.packets_arrived() + operations_done_ - seen);
 }
 
 DeviceReport OfiDevice::report(DeviceAddr addr) const {
@@ -244,10 +279,10 @@ DeviceReport OfiDevice::report(DeviceAddr addr) const {
                 .beat_ns = now_ns_};
     }
     const Peer& peer = checked(addr);
+    uint32_t held = peer.contact.blocks() ? 1 : 0;
+    for (const Frame* frame = peer.held; frame != nullptr; frame = frame->next) held += frame->count;
     return {.mailbox_slots = peer.facts.mailbox_slots,
-            .held_packets = peer.held != nullptr    ? peer.held->count
-                            : peer.contact.blocks() ? 1
-                                                    : 0,
+            .held_packets = held,
             .operations = rma_.operations(addr)};
 }
 
@@ -257,7 +292,7 @@ DeviceLimits OfiDevice::limits() const {
             .rma_bytes_max = rma_.bytes_max(),
             .rma_outstanding_max = rma_.outstanding_max(),
             .registrations_max = RmaUnit::kRegistrationsMax,
-            .send_packets_max = kPartPackets};
+            .send_packets_max = send_packets_max()};
 }
 
 DeviceCounters OfiDevice::counters() const {

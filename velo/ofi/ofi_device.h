@@ -4,8 +4,8 @@
 /// receiver's mailbox (mailbox.h); ahead of the first one to a peer goes a hello with the receiver's token (wire.h), so
 /// that strangers are dropped. No address is resolved and nothing is connected before that.
 ///
-/// Lost messages are found: each packet has the count of those before it, and a peer whose count does not go on is
-/// taken for ended, because its messages would come with a gap.
+/// Lost messages are found: each packet has the count of those before it, and each signal that of the messages before
+/// it. A peer whose count does not go on is taken for ended, because its messages would come with a gap.
 ///
 /// Thread: one at a time. Not to be used by a child of fork().
 #pragma once
@@ -62,6 +62,7 @@ class OfiDevice final : public NetworkDevice {
     Status send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) override;
     const Packet* peek(DeviceAddr& from) override { return mailbox_.peek(from); }
     void advance() override;
+    uint32_t take_alike(std::byte* to, uint32_t packets_max) override;
 
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) override {
         return rma_.register_memory(base, bytes, access, out);
@@ -103,7 +104,10 @@ class OfiDevice final : public NetworkDevice {
         fi_addr_t at = FI_ADDR_NOTAVAIL;
         std::vector<std::byte> endpoint;   ///< its name
         std::unique_ptr<HostProbe> probe;  ///< while it is watched and silent
+        uint32_t part_packets = 0;         ///< of the longest message to it
         uint32_t due = 0;                  ///< SignalBits to say to it
+        uint32_t messages_sent = 0;        ///< to it, after the hello
+        uint32_t messages_received = 0;    ///< of it, after its hello
         uint8_t sent = 0;                  ///< packets to it, modulo 256
         uint8_t received = 0;              ///< packets of it, modulo 256
         bool greeted = false;              ///< our hello has left
@@ -115,7 +119,7 @@ class OfiDevice final : public NetworkDevice {
         base::Ending ending = base::Ending::kNone;
         ContactSender contact;
         PeerHealth::Peer health;
-        Frame* held = nullptr;  ///< accepted by send(), and not taken by the provider yet
+        Frame* held = nullptr;  ///< accepted by send(), and not taken by the provider yet; the first of them
         Packet contact_packet = {};
     };
 
@@ -134,7 +138,7 @@ class OfiDevice final : public NetworkDevice {
     bool greet(DeviceAddr addr);
     void drive(DeviceAddr addr);
     bool drive_peer(DeviceAddr addr);
-    uint32_t drive_peers();
+    void drive_peers();
     void watch_met();
     void check_health();
     bool check_health(DeviceAddr addr);
@@ -152,13 +156,16 @@ class OfiDevice final : public NetworkDevice {
     [[gnu::cold]] void hello_arrived(std::span<const std::byte> message, fi_addr_t from);
     void signal_arrived(std::span<const std::byte> message, fi_addr_t from);
     DeviceAddr identify(uint32_t source, fi_addr_t from);
+    [[gnu::cold]] void stream_broke(DeviceAddr peer);
     [[gnu::cold]] void stranger(const char* what);
 
     // ofi_device.cc
     bool transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion = false);
     bool transmit_frame(Frame& frame);
-    void hold(Frame& frame);
+    void hold(DeviceAddr to, Frame* frames);
+    void fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact, const PacketFill& fill);
     bool refused(ssize_t result, DeviceAddr to);
+    [[nodiscard]] uint32_t send_packets_max() const { return ReceiveSpace::part_packets(config_.mailbox_slots); }
     Status again() {
         refused_ = true;
         return Status::kAgain;
@@ -182,12 +189,14 @@ class OfiDevice final : public NetworkDevice {
     std::unordered_map<uint32_t, DeviceAddr> by_source_;
     std::unordered_map<uint64_t, DeviceAddr> by_token_;
     std::unordered_map<fi_addr_t, DeviceAddr> by_address_;
+    size_t peers_with_room_;          ///< whose own messages the mailbox has room for
     std::vector<DeviceAddr> driven_;  ///< that something is to be said to
     std::vector<DeviceAddr> watched_;
     ContactGate gate_;
     PeerHealth health_;
     PollPacer pacer_;
-    uint64_t now_ns_ = 0;  ///< of the last progress()
+    uint64_t now_ns_ = 0;           ///< of the last progress()
+    uint64_t operations_done_ = 0;  ///< by the provider
     uint64_t health_check_ns_;
     uint64_t next_health_check_ns_ = 0;
     bool refused_ = false;  ///< something since the last look at the provider
@@ -196,7 +205,7 @@ class OfiDevice final : public NetworkDevice {
     bool stranger_told_ = false;
     DeviceCounters counters_;
     OfiCounters ofi_counters_;
-    std::array<Packet, kPartPackets> scratch_;
+    std::vector<Packet> scratch_;  ///< a message that is short enough for fi_inject
 };
 
 }  // namespace velo::ofi

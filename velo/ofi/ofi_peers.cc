@@ -32,7 +32,7 @@ Status OfiDevice::know(const Address& address, DeviceAddr& out, base::Failure* f
         explain(failure, "its device uses another provider of libfabric, or other addresses");
         return Status::kUnsupported;
     }
-    if (head.job_token != config_.job_token) {
+    if (head.job_token != config_.job_token && config_.contact_slots == 0) {
         explain(failure, "it is of another job");
         return Status::kUnsupported;
     }
@@ -46,9 +46,12 @@ Status OfiDevice::know(const Address& address, DeviceAddr& out, base::Failure* f
     peer->facts = {
         .node = head.node, .vpid = head.vpid, .host_name = head.host_name, .mailbox_slots = head.mailbox_slots};
     peer->token = head.token;
+    peer->part_packets = ReceiveSpace::part_packets(head.mailbox_slots);
     peer->endpoint.assign(address.endpoint().begin(), address.endpoint().end());
     const auto addr = static_cast<DeviceAddr>(peers_.size());
     peers_.push_back(std::move(peer));
+    // Those of other jobs come beside the ones that were planned for.
+    while (peers_.size() > peers_with_room_) peers_with_room_ += mailbox_.extend() / kControlBytesPerPeer;
     by_source_[source] = addr;
     by_token_[head.token] = addr;
     gate_.know(addr);
@@ -73,6 +76,7 @@ bool OfiDevice::greet(DeviceAddr addr) {
     const uint32_t count = write_hello({.receiver_token = peer.token, .sender = own_}, source_, slots);
     if (!transmit(addr, slots.data(), count)) return false;
     peer.greeted = true;
+    peer.messages_sent = 0;
     ++ofi_counters_.hellos_sent;
     return true;
 }
@@ -90,10 +94,11 @@ bool OfiDevice::drive_peer(DeviceAddr addr) {
     Peer& peer = *peers_[addr];
     if (peer.dead) return true;
     if (!peer.greeted && !greet(addr)) return false;
-    if (peer.held != nullptr) {
+    while (peer.held != nullptr) {
+        // A frame comes back with its completion, perhaps at once.
+        Frame* next = peer.held->next;
         if (!transmit_frame(*peer.held)) return false;
-        // A frame comes back with its completion.
-        peer.held = nullptr;
+        peer.held = next;
     }
     if (peer.contact.to_resend()) {
         if (!transmit(addr, &peer.contact_packet, 1)) return false;
@@ -101,7 +106,10 @@ bool OfiDevice::drive_peer(DeviceAddr addr) {
     }
     if (peer.due == 0) return true;
     Packet slot;
-    const Signal signal = {.receiver_token = peer.token, .bits = peer.due, .ending = static_cast<uint32_t>(ending_)};
+    const Signal signal = {.receiver_token = peer.token,
+                           .bits = peer.due,
+                           .ending = static_cast<uint32_t>(ending_),
+                           .messages = peer.messages_sent};
     write_signal(signal, source_, slot);
     // The last word waits for its completion: then all before it has left as well.
     const bool last = (peer.due & kFarewell) != 0;
@@ -111,8 +119,7 @@ bool OfiDevice::drive_peer(DeviceAddr addr) {
     return true;
 }
 
-uint32_t OfiDevice::drive_peers() {
-    uint32_t said = 0;
+void OfiDevice::drive_peers() {
     for (size_t i = 0; i < driven_.size();) {
         const DeviceAddr addr = driven_[i];
         if (!drive_peer(addr)) {
@@ -122,9 +129,7 @@ uint32_t OfiDevice::drive_peers() {
         peers_[addr]->driven = false;
         driven_[i] = driven_.back();
         driven_.pop_back();
-        ++said;
     }
-    return said;
 }
 
 void OfiDevice::watch(DeviceAddr addr) {
@@ -226,7 +231,10 @@ void OfiDevice::peer_died(DeviceAddr addr, base::Ending ending, const char* why)
     peer.ending = ending;
     peer.due = 0;
     peer.contact.peer_died();
-    if (peer.held != nullptr) frames_.put(*std::exchange(peer.held, nullptr));
+    while (peer.held != nullptr) {
+        Frame* next = peer.held->next;
+        frames_.put(*std::exchange(peer.held, next));
+    }
     gate_.peer_died(addr);
     rma_.peer_died(addr);
 }

@@ -117,7 +117,7 @@ std::string missing_feature(const fi_info& info) {
     if ((info.caps & FI_MULTI_RECV) == 0) return "it has no FI_MULTI_RECV";
     if ((info.tx_attr->msg_order & FI_ORDER_SAS) == 0) return "it does not keep the order of messages (FI_ORDER_SAS)";
     if ((info.mode & ~kModes) != 0) return "it wants a mode that velo has not";
-    if (info.ep_attr->max_msg_size < kPartBytes) return "its messages are too short";
+    if (info.ep_attr->max_msg_size < kPartBytesMax) return "its messages are too short";
     if (info.src_addrlen > kEndpointNameBytesMax) return "its addresses are too long";
     return "";
 }

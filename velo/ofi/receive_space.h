@@ -1,13 +1,14 @@
 /// How many receive buffers a mailbox is, and how long: the geometry of what is posted.
 ///
 /// The mailbox of a network's device is what it has posted: multi-receive buffers, which the provider fills one message
-/// behind the other. A message is a number of whole slots, at most kPartPackets. A buffer is given back by the provider
-/// once less than the longest part fits (FI_OPT_MIN_MULTI_RECV), and is posted again when its last packet was advanced.
+/// behind the other. A message is a number of whole slots, at most part_packets(). A buffer is given back by the
+/// provider once less than the longest part fits (FI_OPT_MIN_MULTI_RECV), and is posted again when its last packet was
+/// advanced.
 ///
 /// The bound: `slots` credited packets and `control_bytes` of the device's own messages always find room, because
 ///
 ///     buffers x buffer_bytes >= 64 x slots + control_bytes
-///                               + buffers x (kPartBytes - 64)     what the tails of buffers waste
+///                               + buffers x (part_bytes - 64)     what the tails of buffers waste
 ///                               + (buffer_bytes - 64)             of the buffer being read: all but its last packet
 ///
 /// Packets are read in the order in which they came, so at most one buffer has read packets before unread ones. Space
@@ -18,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -25,10 +27,12 @@
 
 namespace velo::ofi {
 
-/// Packets of the longest message. All processes have to agree on it (kProtocolVersion). 64 packets cost a send 8 us
-/// where one costs 6 (measured over net), and their tails stay under an eighth of any mailbox of kWasteSlots or more.
-inline constexpr uint32_t kPartPackets = 64;
-inline constexpr size_t kPartBytes = kPartPackets * kPacketBytes;
+/// Packets of the longest message that a mailbox takes: a power of two in this range, so long that tails stay under an
+/// eighth of the mailbox, where it has kWasteSlots or more. All processes have to agree on it (kProtocolVersion). Over
+/// net a send of 64 packets takes 8 us where one packet takes 6, and each further 64 take 1 to 2.
+inline constexpr uint32_t kPartPacketsMin = 64;
+inline constexpr uint32_t kPartPacketsMax = 512;
+inline constexpr size_t kPartBytesMax = kPartPacketsMax * kPacketBytes;
 
 class ReceiveSpace {
   public:
@@ -36,34 +40,42 @@ class ReceiveSpace {
     static constexpr uint32_t kBuffersMax = 16;
     /// Tails waste at most 1 / kWasteShare of a mailbox of at least kWasteSlots slots.
     static constexpr uint32_t kWasteShare = 8;
-    static constexpr uint32_t kWasteSlots = kBuffersMin * (kPartPackets - 1) * kWasteShare;
+    static constexpr uint32_t kWasteSlots = kBuffersMin * (kPartPacketsMin - 1) * kWasteShare;
 
     constexpr ReceiveSpace(uint32_t slots, size_t control_bytes)
-        : slots_(slots), control_bytes_(round_up(control_bytes)) {
+        : slots_(slots),
+          part_bytes_(size_t{part_packets(slots)} * kPacketBytes),
+          control_bytes_(round_up(control_bytes)) {
         const size_t mailbox = uint64_t{slots} * kPacketBytes;
-        const size_t affordable = mailbox / kWasteShare / kTailBytes;
-        buffers_ = static_cast<uint32_t>(std::clamp<size_t>(affordable, kBuffersMin, kBuffersMax));
+        const size_t tail = part_bytes_ - kPacketBytes;
+        buffers_ = static_cast<uint32_t>(std::clamp<size_t>(mailbox / kWasteShare / tail, kBuffersMin, kBuffersMax));
         // buffers x b >= needed + b - 64, so b >= (needed - 64) / (buffers - 1).
-        const size_t needed = mailbox + control_bytes_ + buffers_ * kTailBytes;
-        buffer_bytes_ = std::max(round_up((needed + buffers_ - 2) / (buffers_ - 1)), kPartBytes);
+        const size_t needed = mailbox + control_bytes_ + buffers_ * tail;
+        buffer_bytes_ = std::max(round_up((needed + buffers_ - 2) / (buffers_ - 1)), part_bytes_);
     }
+
+    /// Packets of the longest message to a mailbox of so many slots.
+    [[nodiscard]] static constexpr uint32_t part_packets(uint32_t slots) {
+        return std::clamp(std::bit_floor(slots / kWasteShare / kBuffersMin), kPartPacketsMin, kPartPacketsMax);
+    }
+    [[nodiscard]] constexpr size_t part_bytes() const { return part_bytes_; }
 
     [[nodiscard]] constexpr uint32_t buffers() const { return buffers_; }
     [[nodiscard]] constexpr size_t buffer_bytes() const { return buffer_bytes_; }
     [[nodiscard]] constexpr size_t posted_bytes() const { return buffers_ * buffer_bytes_; }
     /// Most bytes that tails of buffers waste.
-    [[nodiscard]] constexpr size_t tail_bytes() const { return buffers_ * kTailBytes; }
+    [[nodiscard]] constexpr size_t tail_bytes() const { return buffers_ * (part_bytes_ - kPacketBytes); }
     /// The right side of the bound.
     [[nodiscard]] constexpr size_t bytes_needed() const {
         return uint64_t{slots_} * kPacketBytes + control_bytes_ + tail_bytes() + buffer_bytes_ - kPacketBytes;
     }
 
   private:
-    static constexpr size_t kTailBytes = kPartBytes - kPacketBytes;
     static constexpr size_t round_up(size_t bytes) { return (bytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes; }
 
     uint32_t slots_;
     uint32_t buffers_ = 0;
+    size_t part_bytes_;
     size_t control_bytes_;
     size_t buffer_bytes_ = 0;
 };

@@ -25,8 +25,8 @@
 
 namespace velo::ofi {
 
-/// Counts up with every change of what is said here, or of kPartPackets.
-inline constexpr uint16_t kProtocolVersion = 1;
+/// Counts up with every change of what is said here, or of ReceiveSpace::part_packets().
+inline constexpr uint16_t kProtocolVersion = 2;
 
 /// Longest name of an endpoint: IPv6 28 bytes, efa 32, shm a string of up to 108.
 inline constexpr size_t kEndpointNameBytesMax = 128;
@@ -92,6 +92,10 @@ struct Signal {
     uint64_t receiver_token = 0;
     uint32_t bits = 0;
     uint32_t ending = 0;  ///< a base::Ending, with kFarewell
+    /// Messages from its sender to its receiver before this one, without the hello. A provider that connects again tells
+    /// nobody what was lost with the old connection: where nothing follows it, this does.
+    uint32_t messages = 0;
+    uint32_t reserved = 0;
 };
 void write_signal(const Signal& signal, uint32_t source, Packet& slot);
 Status read_signal(std::span<const std::byte> message, Signal& signal);
@@ -109,5 +113,6 @@ inline constexpr uint64_t kSourceMask = 0xffffff;
 /// contact packet that is not admitted, its unanswered pings, a pong, an answer and a farewell (at most as many signals
 /// as each of these by itself).
 inline constexpr uint32_t kControlSlotsPerPeer = kHelloSlotsMax + 1 + 5 + 3;
+inline constexpr size_t kControlBytesPerPeer = kControlSlotsPerPeer * kPacketBytes;
 
 }  // namespace velo::ofi
