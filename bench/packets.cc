@@ -111,7 +111,7 @@ class Side {
                                           .local_size = 2,
                                           .host = 0,
                                           .hosts = 1,
-                                          .host_ranks_min = 2};
+                                          .host_ranks_min = 2, .more_hosts = false};
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };

@@ -26,7 +26,7 @@ std::string Engine<D>::why_not_reached(const EngineAddress& address) const {
     const std::string remedy = "; use another BTL for it, such as tcp, beside velo";
     if (!options_.no_network.empty()) return "the peer is on another host, and " + options_.no_network + remedy;
     if (!device_ || !device_->traits().other_hosts) {
-        return "the peer is on another host, and this rank began without a network, because its job had one host only; "
+        return "the peer is on another host, and this rank began without a network, because it knew of one host only; "
                "set btl_velo_device=ofi";
     }
     if (address.network == 0) return "the peer is on another host, and has no network's device open" + remedy;

@@ -8,7 +8,8 @@
 
 namespace velo {
 
-/// Whether a process is to use the device of a network: it was asked for, or ranks of its job are on other hosts.
+/// Whether a process is to use the device of a network: it was asked for, or ranks of its job are on other hosts, or
+/// those of another one may be.
 [[nodiscard]] bool wants_network(const velo_params_t& params, const velo_identity_t& identity);
 
 /// Checks every parameter, alone and together. Throws base::SetupError with a sentence that names parameter,

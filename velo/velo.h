@@ -71,6 +71,7 @@ typedef struct {
     uint32_t host;           /* of this job's: a number, the same for all its ranks there, and another elsewhere */
     uint32_t hosts;          /* that ranks of this job are on; 0: not known, and taken for 1 */
     uint32_t host_ranks_min; /* ranks on the host that has fewest, the same number at every rank */
+    bool more_hosts;         /* the launcher has others at hand, on which jobs that this one starts may be */
 } velo_identity_t;
 
 typedef enum {

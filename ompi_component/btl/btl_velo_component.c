@@ -189,6 +189,15 @@ static int find_hosts(velo_identity_t *identity)
     return rc;
 }
 
+/* Open MPI 4.1 tells it to processes that were not started by mpirun itself, as the number of its daemons; those of
+ * mpirun's own host see the hosts of their job only. */
+static bool launcher_has_more_hosts(void)
+{
+    const char *daemons = getenv("OMPI_MCA_ess_base_num_procs");
+
+    return NULL != daemons && 1 < strtol(daemons, NULL, 10);
+}
+
 static int own_identity(velo_identity_t *identity)
 {
     const opal_process_name_t *self = &opal_proc_local_get()->proc_name;
@@ -206,6 +215,7 @@ static int own_identity(velo_identity_t *identity)
     identity->job_size = size;
     identity->local_rank = (uint32_t) opal_process_info.my_local_rank;
     identity->local_size = (uint32_t) opal_process_info.num_local_peers + 1;
+    identity->more_hosts = launcher_has_more_hosts();
     rc = find_hosts(identity);
     if (OPAL_SUCCESS != rc) {
         opal_output(0, "velo is not used on %s: the launcher does not say on which host each of %u ranks is (error %d)",

@@ -87,6 +87,48 @@ void mca_btl_velo_free_processes(void)
     }
 }
 
+/* Whether the user's list of BTLs has none but velo for ranks on other hosts. */
+static bool velo_alone(void)
+{
+    static const char *const on_host[] = {"velo", "self", "vader", "sm"};
+    const char *at = opal_btl_base_framework.framework_selection;
+    bool velo = false;
+
+    if (NULL == at || '^' == *at) {
+        return false;
+    }
+    while ('\0' != *at) {
+        const size_t length = strcspn(at, ",");
+        size_t i = 0;
+
+        while (i < sizeof on_host / sizeof on_host[0]
+               && (strlen(on_host[i]) != length || 0 != strncmp(on_host[i], at, length))) {
+            ++i;
+        }
+        if (sizeof on_host / sizeof on_host[0] == i) {
+            return false;
+        }
+        velo = velo || 0 == i;
+        at += length + (',' == at[length]);
+    }
+    return velo;
+}
+
+/* That a peer on another host is left to another BTL is nothing to worry a user with. Without one the job ends, and one
+ * line of a process is enough. */
+static void tell_unreached(const opal_proc_t *proc, const char *error)
+{
+    static bool told = false;
+    const char *self = OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid);
+    const char *other = OPAL_VPID_PRINT(proc->proc_name.vpid);
+    const bool local = OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags);
+    const bool show = local || (!told && velo_alone());
+
+    told = told || !local;
+    opal_output_verbose(show ? 0 : 1, show ? 0 : opal_btl_base_framework.framework_output,
+                        "velo: rank %s can not reach rank %s: %s", self, other, error);
+}
+
 /* NULL: the peer is not reached by this module. */
 static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_proc_t *proc)
 {
@@ -124,15 +166,7 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
     free(address);
     if (VELO_OK != rc) {
         if (module->path == VELO_PATH_ON_NODE) {
-            const char *self = OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid);
-            const char *other = OPAL_VPID_PRINT(proc->proc_name.vpid);
-            /* That a peer on another host is left to another BTL is nothing to worry anybody with. */
-            if (OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags)) {
-                opal_output(0, "velo: rank %s can not reach rank %s: %s", self, other, error);
-            } else {
-                opal_output_verbose(1, opal_btl_base_framework.framework_output,
-                                    "velo: rank %s can not reach rank %s: %s", self, other, error);
-            }
+            tell_unreached(proc, error);
         }
         return NULL;
     }

@@ -57,10 +57,24 @@ run_spawn() {
     with_hosts 2 all_spawns
 }
 
+# Without contact slots a mailbox is for its job alone: a job that meets another one ends, and says what to do.
+refused_spawn() {
+    local start=$EPOCHREALTIME why=
+    wanted spawn_is_refused || return 0
+    if run_job 2to8 --mca btl_velo_flow_control static "$bindir/lifecycle" --watchdog 40 \
+        --quick --only comm_spawn; then
+        why='it passed'
+    elif ! grep -q 'can not reach rank .* of another job, on another host, .*btl_velo_flow_control=dynamic' "$log"; then
+        why='no line says that the peer is of another job, and what to do'
+    fi
+    verdict spawn_is_refused 2to8 "$start" "$why"
+}
+
 # Numbers of processes of another host mean nothing under --own-pids, and jobs waits until its children's are gone.
 all_spawns() {
     run_case lifecycle 2to8 "$bindir/lifecycle" --watchdog 40 --quick --only comm_spawn
     run_case jobs_connect 1+1 "$bindir/jobs" --watchdog 40 --quick --only connect_within_a_job
+    [[ $btl == *tcp* ]] || refused_spawn
     if [[ $full && ! ${own_pids[*]} ]]; then
         run_case jobs_spawns 2to8 "$bindir/jobs" --watchdog 40 --quick --only several_spawns_alive --only spawn_leaves_nothing
     fi

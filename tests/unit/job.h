@@ -52,7 +52,7 @@ class Rank {
                                           .local_size = size,
                                           .host = 0,
                                           .hosts = 1,
-                                          .host_ranks_min = size};
+                                          .host_ranks_min = size, .more_hosts = false};
         const velo_host_t host = {
             .context = this,
             .topology = nullptr,

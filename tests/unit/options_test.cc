@@ -24,7 +24,7 @@ velo_identity_t rank_of(uint32_t rank, uint32_t size) {
             .local_size = size,
             .host = 0,
             .hosts = 1,
-            .host_ranks_min = size};
+            .host_ranks_min = size, .more_hosts = false};
 }
 
 std::string error_of(const velo_params_t& params, uint32_t size = 8) {
@@ -349,6 +349,12 @@ TEST(Options, the_user_says_which_device) {
     params.ranks_per_node = 2;
     EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).network_used);
     EXPECT_EQ(make_options(params, rank_of(5, 8), {}).node, 2u);
+    velo_identity_t spawner = rank_of(0, 8);
+    spawner.more_hosts = true;
+    EXPECT_TRUE(make_options(defaults(), spawner, {}).network_used) << "a job that it starts may be on another host";
+    velo_params_t emulates = defaults();
+    emulates.ranks_per_node = 2;
+    EXPECT_FALSE(make_options(emulates, spawner, {}).network_used);
     params.device = "sim";
     EXPECT_FALSE(make_options(params, rank_of(0, 8), {}).network_used);
     EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).device_used);

@@ -92,8 +92,8 @@ struct Signal {
     uint64_t receiver_token = 0;
     uint32_t bits = 0;
     uint32_t ending = 0;  ///< a base::Ending, with kFarewell
-    /// Messages from its sender to its receiver before this one, without the hello. A provider that connects again tells
-    /// nobody what was lost with the old connection: where nothing follows it, this does.
+    /// Messages from its sender to its receiver before this one, without the hello. A provider that connects again does
+    /// not say what was lost with the old connection: where nothing follows it, this does.
     uint32_t messages = 0;
     uint32_t reserved = 0;
 };
