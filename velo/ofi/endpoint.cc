@@ -24,14 +24,14 @@ bool options_follow_enable(const char* provider) {
 
 }  // namespace
 
-Endpoint::Endpoint(const NetworkOptions& options, size_t completions, size_t message_bytes_max)
+Endpoint::Endpoint(const NetworkOptions& options, size_t completions, uint32_t mailbox_slots)
     : info_(choose_provider(options, interface_)), title_(info_->fabric_attr->prov_name) {
     if (!interface_.empty()) title_ += " (" + interface_ + ")";
-    open(completions, message_bytes_max);
+    open(completions, mailbox_slots);
     read_name();
 }
 
-void Endpoint::open(size_t completions, size_t message_bytes_max) {
+void Endpoint::open(size_t completions, uint32_t mailbox_slots) {
     fid_fabric* fabric = nullptr;
     check(fi_fabric(info_->fabric_attr, &fabric, nullptr), "fi_fabric", title_);
     fabric_.reset(fabric);
@@ -58,6 +58,7 @@ void Endpoint::open(size_t completions, size_t message_bytes_max) {
     check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind", title_);
     check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind", title_);
     const bool late = options_follow_enable(provider());
+    const size_t message_bytes_max = part_packets(mailbox_slots) * kPacketBytes;
     if (!late) set_longest_message(message_bytes_max);
     check(fi_enable(ep), "fi_enable", title_);
     if (late) set_longest_message(message_bytes_max);

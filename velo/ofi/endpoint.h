@@ -16,6 +16,7 @@
 #include <string>
 
 #include "velo/ofi/provider.h"
+#include "velo/ofi/receive_space.h"
 
 namespace velo::ofi {
 
@@ -40,9 +41,8 @@ using MemoryPtr = FidPtr<fid_mr>;
 
 class Endpoint {
   public:
-    /// Opens the first usable provider. `completions`: how many can lie unread at once; `message_bytes_max`: of the
-    /// longest message that comes. Throws base::SetupError.
-    Endpoint(const NetworkOptions& options, size_t completions, size_t message_bytes_max);
+    /// Opens the first usable provider. `completions`: how many can lie unread at once. Throws base::SetupError.
+    Endpoint(const NetworkOptions& options, size_t completions, uint32_t mailbox_slots);
 
     /// Closes what uses memory, so that memory can be freed and its registrations be closed. Nothing else is called
     /// from then on.
@@ -61,6 +61,10 @@ class Endpoint {
     /// The endpoint's name, by which others reach it.
     [[nodiscard]] std::span<const std::byte> name() const { return name_; }
 
+    /// Packets of the longest message to a mailbox of so many slots.
+    [[nodiscard]] uint32_t part_packets(uint32_t mailbox_slots) const {
+        return ReceiveSpace::part_packets(mailbox_slots, part_packets_max(provider()));
+    }
     [[nodiscard]] size_t inject_bytes() const { return info_->tx_attr->inject_size; }
     [[nodiscard]] bool has_rma() const { return (info_->caps & FI_RMA) != 0; }
     [[nodiscard]] bool has_source() const { return (info_->caps & FI_SOURCE) != 0; }
@@ -80,7 +84,7 @@ class Endpoint {
 
   private:
     [[nodiscard]] bool mr_mode(int bit) const { return (info_->domain_attr->mr_mode & bit) != 0; }
-    void open(size_t completions, size_t message_bytes_max);
+    void open(size_t completions, uint32_t mailbox_slots);
     void set_longest_message(size_t bytes);
     void read_name();
 

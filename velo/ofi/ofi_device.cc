@@ -90,12 +90,13 @@ OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
     : config_(prepared(config)),
       log_(options.log),
       log_context_(options.log_context),
-      endpoint_(options, completions_max(config), ReceiveSpace(config.mailbox_slots, 0).part_bytes()),
+      endpoint_(options, completions_max(config), config.mailbox_slots),
       mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
       frames_(endpoint_, mailbox_.space().part_bytes()),
       rma_(endpoint_, config.ports),
       own_(own_address(config, endpoint_)),
       source_(source_of(config.node, config.vpid)),
+      send_packets_max_(endpoint_.part_packets(config.mailbox_slots)),
       peers_with_room_(peers_planned(config)),
       gate_(config.contact_slots),
       health_(config.peer_timeout_ns),
@@ -197,7 +198,7 @@ Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, Pac
     if (peer.facts.mailbox_slots == 0) [[unlikely]]
         return Status::kUnsupported;
     const bool contact = admission == Admission::kContact;
-    if (packets - 1 >= (contact ? 1 : send_packets_max())) [[unlikely]]
+    if (packets - 1 >= (contact ? 1 : send_packets_max_)) [[unlikely]]
         return Status::kBadParam;
     // Once fill was called the packets have to go, if need be in frames. A smaller mailbox takes them in several.
     const uint32_t frames = (packets + peer.part_packets - 1) / peer.part_packets;
@@ -292,7 +293,7 @@ DeviceLimits OfiDevice::limits() const {
             .rma_bytes_max = rma_.bytes_max(),
             .rma_outstanding_max = rma_.outstanding_max(),
             .registrations_max = RmaUnit::kRegistrationsMax,
-            .send_packets_max = send_packets_max()};
+            .send_packets_max = send_packets_max_};
 }
 
 DeviceCounters OfiDevice::counters() const {

@@ -165,7 +165,6 @@ class OfiDevice final : public NetworkDevice {
     void hold(DeviceAddr to, Frame* frames);
     void fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact, const PacketFill& fill);
     bool refused(ssize_t result, DeviceAddr to);
-    [[nodiscard]] uint32_t send_packets_max() const { return ReceiveSpace::part_packets(config_.mailbox_slots); }
     Status again() {
         refused_ = true;
         return Status::kAgain;
@@ -184,6 +183,7 @@ class OfiDevice final : public NetworkDevice {
     RmaUnit rma_;
     Address own_;
     uint32_t source_;
+    uint32_t send_packets_max_;
 
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<uint32_t, DeviceAddr> by_source_;

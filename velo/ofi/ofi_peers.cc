@@ -46,7 +46,7 @@ Status OfiDevice::know(const Address& address, DeviceAddr& out, base::Failure* f
     peer->facts = {
         .node = head.node, .vpid = head.vpid, .host_name = head.host_name, .mailbox_slots = head.mailbox_slots};
     peer->token = head.token;
-    peer->part_packets = ReceiveSpace::part_packets(head.mailbox_slots);
+    peer->part_packets = endpoint_.part_packets(head.mailbox_slots);
     peer->endpoint.assign(address.endpoint().begin(), address.endpoint().end());
     const auto addr = static_cast<DeviceAddr>(peers_.size());
     peers_.push_back(std::move(peer));

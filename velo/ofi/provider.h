@@ -37,6 +37,9 @@ struct Candidate {
 /// there was and what to do.
 [[gnu::cold]] InfoPtr choose_provider(const NetworkOptions& options, std::string& interface);
 
+/// Packets of the longest message that a provider takes whole and in its order, at least kPartPacketsMin.
+[[nodiscard]] uint32_t part_packets_max(const std::string& provider);
+
 /// Whether `words`, with commas between them, has `word`.
 [[nodiscard]] bool list_has(const char* words, const std::string& word);
 /// Whether an IPv4 or IPv6 address in text lies in `network`, "address/bits".

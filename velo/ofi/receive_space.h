@@ -42,9 +42,10 @@ class ReceiveSpace {
     static constexpr uint32_t kWasteShare = 8;
     static constexpr uint32_t kWasteSlots = kBuffersMin * (kPartPacketsMin - 1) * kWasteShare;
 
-    constexpr ReceiveSpace(uint32_t slots, size_t control_bytes)
+    /// `packets_max`: of one message of the provider.
+    constexpr ReceiveSpace(uint32_t slots, size_t control_bytes, uint32_t packets_max = kPartPacketsMax)
         : slots_(slots),
-          part_bytes_(size_t{part_packets(slots)} * kPacketBytes),
+          part_bytes_(size_t{part_packets(slots, packets_max)} * kPacketBytes),
           control_bytes_(round_up(control_bytes)) {
         const size_t mailbox = uint64_t{slots} * kPacketBytes;
         const size_t tail = part_bytes_ - kPacketBytes;
@@ -55,8 +56,8 @@ class ReceiveSpace {
     }
 
     /// Packets of the longest message to a mailbox of so many slots.
-    [[nodiscard]] static constexpr uint32_t part_packets(uint32_t slots) {
-        return std::clamp(std::bit_floor(slots / kWasteShare / kBuffersMin), kPartPacketsMin, kPartPacketsMax);
+    [[nodiscard]] static constexpr uint32_t part_packets(uint32_t slots, uint32_t packets_max = kPartPacketsMax) {
+        return std::clamp(std::bit_floor(slots / kWasteShare / kBuffersMin), kPartPacketsMin, packets_max);
     }
     [[nodiscard]] constexpr size_t part_bytes() const { return part_bytes_; }
 
