@@ -22,6 +22,8 @@ void Engine<D>::look_at_clock() {
     const uint32_t polls = polls_ - clock_poll_;
     clock_poll_ = polls_;
     next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
+    const bool pause = pauses_ && now_ - device_event_ns_ > kDeviceQuietNs && now_ - before <= polls * kQuickPollNs;
+    device_pause_ = pause ? kPausePolls - 1 : 0;
 }
 
 template <class D>

@@ -87,7 +87,8 @@ class OfiDevice final : public NetworkDevice {
                                              .checks_keys = false,
                                              .atomics = false,
                                              .notifies_targets = false,
-                                             .gathers = true};
+                                             .gathers = true,
+                                             .dear_to_poll = true};
     /// Slots for a contact packet are set aside so long for a sender that was told to send it again.
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Watched peers are looked at so often, or 32 times in the timeout where that is shorter.

@@ -14,7 +14,7 @@ namespace velo::ofi {
 
 class PollPacer {
   public:
-    static constexpr uint64_t kIdleIntervalNs = 8'000;
+    static constexpr uint64_t kIdleIntervalNs = 7'000;
     /// Messages that came keep the rate up for so long: a reply and the next message are within it.
     static constexpr uint64_t kLingerNs = 100'000;
 
