@@ -53,8 +53,8 @@ struct DeviceTraits {
     bool notifies_targets = true;
     /// A packet costs less the more of them one send() has, by so much that short messages should wait for one another.
     bool gathers = false;
-    /// To look whether something came costs a part of what a message on the node costs: a process to which nothing comes
-    /// this way looks seldom.
+    /// To look whether something came costs a part of what a message on the node costs: a process to which nothing
+    /// comes this way looks seldom.
     bool dear_to_poll = false;
     bool operator==(const DeviceTraits&) const = default;
 };

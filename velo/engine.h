@@ -22,6 +22,7 @@
 #include "velo/base/lock.h"
 #include "velo/credit_trace.h"
 #include "velo/device.h"
+#include "velo/device_pause.h"
 #include "velo/network_device.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
@@ -244,11 +245,6 @@ class Engine {
     /// Polls that are further apart than this, as those of a rank that shares its core, are few enough for a
     /// look at the clock each, and too few to notice anything in time otherwise.
     static constexpr uint64_t kSlowPollNs = 100'000;
-    /// A device that is dear to poll is looked at in one of so many polls, while they are quick and it has had nothing
-    /// for so long: a message that comes by surprise waits a few microseconds, and others do not.
-    static constexpr uint32_t kPausePolls = 32;
-    static constexpr uint64_t kQuickPollNs = 300;
-    static constexpr uint64_t kDeviceQuietNs = 100'000;
 
     struct Handler;
 
@@ -433,8 +429,7 @@ class Engine {
     uint32_t next_clock_poll_ = 0;   ///< and will be
     uint64_t now_ = 0;               ///< as of the last look at the clock
     bool gathers_ = false;           ///< DeviceTraits::gathers
-    bool pauses_ = false;            ///< DeviceTraits::dear_to_poll
-    uint32_t device_pause_ = 0;      ///< a mask: the device is looked at in polls whose number has none of these bits
+    DevicePause device_pause_;
     uint64_t next_peers_watch_ns_ = UINT64_MAX;
     uint64_t device_event_ns_ = 0;  ///< when the device last had something to do
     bool told_of_denied_copies_ = false;
@@ -523,7 +518,7 @@ Engine<D>::Engine(const EngineOptions& options)
     }
     if (device_) {
         gathers_ = device_->traits().gathers;
-        pauses_ = device_->traits().dear_to_poll;
+        device_pause_ = DevicePause(device_->traits().dear_to_poll);
         if (!device_->traits().sees_processes) next_peers_watch_ns_ = 0;
     }
     start_watching();
@@ -570,7 +565,7 @@ int Engine<D>::progress() {
     const auto budget = static_cast<uint32_t>(options_.params.poll_budget);
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
     if (++polls_ >= next_clock_poll_) look_at_clock();
-    if (device_ && (polls_ & device_pause_) == 0) {
+    if (device_ && device_pause_.due(polls_)) {
         // Whoever waits for a message gets it first; what else the device has to do waits for a few polls.
         const uint32_t taken = velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
         events += taken;

@@ -22,8 +22,7 @@ void Engine<D>::look_at_clock() {
     const uint32_t polls = polls_ - clock_poll_;
     clock_poll_ = polls_;
     next_clock_poll_ = polls_ + (now_ - before > polls * kSlowPollNs ? 1 : kClockPolls);
-    const bool pause = pauses_ && now_ - device_event_ns_ > kDeviceQuietNs && now_ - before <= polls * kQuickPollNs;
-    device_pause_ = pause ? kPausePolls - 1 : 0;
+    device_pause_.measured(polls, now_ - before, now_ - device_event_ns_);
 }
 
 template <class D>

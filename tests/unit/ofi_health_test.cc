@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "velo/device_pause.h"
 #include "velo/ofi/peer_health.h"
 #include "velo/ofi/poll_pacer.h"
 
@@ -40,6 +41,28 @@ struct Watcher {
         return 0;
     }
 };
+
+TEST(DevicePause, leaves_polls_out_while_they_are_quick_and_nothing_comes) {
+    const auto looks = [](const DevicePause& pause) {
+        uint32_t count = 0;
+        for (uint32_t poll = 0; poll < 10 * DevicePause::kPolls; ++poll) count += pause.due(poll);
+        return count;
+    };
+    constexpr uint32_t kAll = 10 * DevicePause::kPolls;
+    constexpr uint64_t kQuiet = DevicePause::kQuietNs + 1;
+    DevicePause pause(true);
+    EXPECT_EQ(looks(pause), kAll);
+    pause.measured(16, 16 * DevicePause::kQuickPollNs, kQuiet);
+    EXPECT_EQ(looks(pause), 10u);
+    pause.measured(16, 16 * DevicePause::kQuickPollNs + 1, kQuiet);
+    EXPECT_EQ(looks(pause), kAll) << "polls that are far apart";
+    pause.measured(16, 1000, kQuiet);
+    pause.measured(16, 1000, kQuiet - 1);
+    EXPECT_EQ(looks(pause), kAll) << "a packet came";
+    DevicePause cheap;
+    cheap.measured(16, 0, kQuiet);
+    EXPECT_EQ(looks(cheap), kAll);
+}
 
 TEST(PeerHealth, a_silent_peer_is_pinged_and_then_dead) {
     Watcher watcher;

@@ -10,7 +10,9 @@
 namespace velo::ofi {
 
 Mailbox::Mailbox(const Endpoint& endpoint, uint32_t slots, size_t control_bytes)
-    : endpoint_(endpoint), space_(slots, control_bytes, endpoint.part_packets(slots)), arrivals_(std::bit_ceil(slots + size_t{64})) {
+    : endpoint_(endpoint),
+      space_(slots, control_bytes, endpoint.part_packets(slots)),
+      arrivals_(std::bit_ceil(slots + size_t{64})) {
     for (uint32_t i = 0; i < space_.buffers(); ++i) post(make_buffer());
     if (refused()) {
         throw base::SetupError(std::string("libfabric's provider ") + endpoint.title() +
