@@ -1,7 +1,7 @@
 /// In which polls an engine looks at a device that is dear to poll (DeviceTraits::dear_to_poll).
 ///
-/// In every poll while something came of late, or while polls are far apart; otherwise in one of kPolls, so that messages
-/// on the node pay nothing for it, and one that comes by surprise waits some microseconds.
+/// In every poll while something came of late, or while polls are far apart; otherwise in one of kPolls, so that
+/// messages on the node pay nothing for it, and one that comes by surprise waits some microseconds.
 ///
 /// Pure. Owner: the engine.
 #pragma once
