@@ -57,7 +57,8 @@ double timed(const std::function<void(int*)>& agree, const std::function<void(in
     std::vector<double> batches;
     for (int count = 1;;) {
         agree(&count);
-        if (count == 0) return measuring::median(batches);
+        // The other side's times are its own, and not looked at.
+        if (count == 0) return batches.empty() ? 0 : measuring::median(batches);
         const double start = seconds();
         run(count);
         const double taken = seconds() - start;

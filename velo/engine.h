@@ -202,8 +202,7 @@ class Engine {
     static constexpr uint32_t kCopiesMin = 16;
     static constexpr uint32_t kCopiesMax = 1u << 16;
     static constexpr uint32_t kCopyBytesMax = 1024;
-    /// Messages that leave in one go.
-    static constexpr uint32_t kTogetherMax = 32;
+    static constexpr uint32_t kTogetherMax = 32;  ///< messages that leave in one go
     /// How often a device that does not see processes is told for which peers something waits, and after how long
     /// without any event a process in MPI is taken for waiting.
     static constexpr uint64_t kWatchPeersNs = 250'000'000;
@@ -242,8 +241,7 @@ class Engine {
     static constexpr uint32_t kLooksUntilTold = 100;
     /// How often at least it is looked whether what waits moves, where reports are wanted.
     static constexpr uint64_t kWatchPeriodNsMax = 1'000'000'000;
-    /// Polls that are further apart than this, as those of a rank that shares its core, are few enough for a
-    /// look at the clock each, and too few to notice anything in time otherwise.
+    /// Polls that are further apart, as those of a rank that shares its core, look at the clock each.
     static constexpr uint64_t kSlowPollNs = 100'000;
 
     struct Handler;
@@ -575,6 +573,8 @@ int Engine<D>::progress() {
             moved += take_notifications();
             if ((taken | moved) != 0) device_event_ns_ = now_;
             events += moved;
+            if (moved != 0 && taken == 0)  // what has just come need not wait for the host's next call
+                events += velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
             if (velo_->control_deferred()) velo_->resend_control();
         }
     }
