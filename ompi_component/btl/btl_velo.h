@@ -77,10 +77,9 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
 /* No message is longer by default. */
 #define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
 
-/* Longest message that a network carries as VELO packets by default: to fetch one costs a round trip more. It is what
- * the default mailbox takes as one message of the network (ReceiveSpace::part_packets): one of several, with a copy of
- * its own, costs more than to fetch it. */
-#define MCA_BTL_VELO_NETWORK_BYTES (512 * 56)
+/* Longest message that a network carries as VELO packets by default: to fetch one costs a round trip more. Longer ones
+ * would be kept in memory of their own while they wait, which costs more than that. */
+#define MCA_BTL_VELO_NETWORK_BYTES (32768 + 56)
 
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -33,6 +34,17 @@ inline std::vector<std::byte> pattern(size_t bytes, uint32_t seed) {
     return data;
 }
 
+/// VELO_TEST_DEVICE=ofi in the environment: ranks of nodes of their own reach each other over a network, by loopback. The
+/// library is the one that VELO_OFI_LIBRARY names.
+inline velo_params_t over_test_device(velo_params_t params) {
+    const char* device = std::getenv("VELO_TEST_DEVICE");
+    if (device == nullptr || params.ranks_per_node == 0) return params;
+    params.device = device;
+    params.if_include = "lo";
+    params.faults = "";  // those of the software device
+    return params;
+}
+
 /// Why a rank could not go on.
 struct Failed {
     std::string line;
@@ -43,7 +55,8 @@ struct Failed {
 /// One rank: an engine and what it told its host.
 class Rank {
   public:
-    Rank(const velo_params_t& params, uint32_t rank, uint32_t size) {
+    Rank(const velo_params_t& given, uint32_t rank, uint32_t size) {
+        const velo_params_t params = over_test_device(given);
         const velo_identity_t identity = {.name = (uint64_t{77} << 32) + rank,
                                           .job = 77,
                                           .rank = rank,
