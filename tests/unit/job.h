@@ -34,8 +34,8 @@ inline std::vector<std::byte> pattern(size_t bytes, uint32_t seed) {
     return data;
 }
 
-/// VELO_TEST_DEVICE=ofi in the environment: ranks of nodes of their own reach each other over a network, by loopback. The
-/// library is the one that VELO_OFI_LIBRARY names.
+/// VELO_TEST_DEVICE=ofi in the environment: ranks of nodes of their own reach each other over a network, by loopback.
+/// The library is the one that VELO_OFI_LIBRARY names.
 inline velo_params_t over_test_device(velo_params_t params) {
     const char* device = std::getenv("VELO_TEST_DEVICE");
     if (device == nullptr || params.ranks_per_node == 0) return params;
