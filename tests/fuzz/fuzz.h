@@ -118,6 +118,7 @@ struct Target {
     void (*run)(Input& input);
 };
 
+void arrivals(Input& input);
 void atu(Input& input);
 void device(Input& input);
 void engine(Input& input);
@@ -131,6 +132,9 @@ void ring(Input& input);
 inline constexpr Target kTargets[] = {
     {"ring", ring},   {"on_node", on_node}, {"mailbox", mailbox},   {"device", device}, {"atu", atu},
     {"modex", modex}, {"engine", engine},   {"requests", requests}, {"params", params},
+#ifdef VELO_FUZZ_NETWORK
+    {"arrivals", arrivals},
+#endif
 };
 
 /// nullptr when there is none of that name.

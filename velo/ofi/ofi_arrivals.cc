@@ -134,7 +134,7 @@ uint32_t OfiDevice::packets_arrived(const std::byte* at, uint32_t packets, fi_ad
                 status.contact == contact;
         if (status.lap == static_cast<uint8_t>(peer.received + i)) continue;
         // Only a peer whose place is known can spoil its own stream.
-        if (!peer.source_seen && endpoint_.has_source()) return ++ofi_counters_.malformed, 0;
+        if (!place_known(peer)) return ++ofi_counters_.malformed, 0;
         return stream_broke(addr), 0;
     }
     if (!right) [[unlikely]]
@@ -185,7 +185,10 @@ void OfiDevice::signal_arrived(std::span<const std::byte> message, fi_addr_t fro
         return stranger("a signal");
     }
     Peer& peer = *peers_[addr];
-    if (signal.messages != peer.messages_received) return stream_broke(addr);
+    if (signal.messages != peer.messages_received) {
+        if (!place_known(peer)) return void(++ofi_counters_.malformed);
+        return stream_broke(addr);
+    }
     ++peer.messages_received;
     health_.heard(peer.health);
     if ((signal.bits & kPing) != 0) {

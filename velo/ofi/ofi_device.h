@@ -157,6 +157,8 @@ class OfiDevice final : public NetworkDevice {
     [[gnu::cold]] void hello_arrived(std::span<const std::byte> message, fi_addr_t from);
     void signal_arrived(std::span<const std::byte> message, fi_addr_t from);
     DeviceAddr identify(uint32_t source, fi_addr_t from);
+    /// Its messages are told from those in its name.
+    [[nodiscard]] bool place_known(const Peer& peer) const { return peer.source_seen || !endpoint_.has_source(); }
     [[gnu::cold]] void stream_broke(DeviceAddr peer);
     [[gnu::cold]] void stranger(const char* what);
 
