@@ -1,4 +1,4 @@
-/// What bench/hosts measures between hosts beside bench/pairs.cc, as CSV: label, pair, measure, size, value.
+/// Measures of bench/hosts between hosts, beside bench/pairs.cc, as CSV: label, pair, measure, size, value.
 ///
 ///   mpirun … afar floor LABEL INTERFACE 8,2048     a bare non-blocking TCP socket between ranks 0 and 1
 ///   mpirun … afar fetch LABEL                      MPI_Fetch_and_op by rank 0 at rank 1, which is inside MPI

@@ -253,7 +253,7 @@ void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smalles
 
 bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
     const std::string_view device = params.device == nullptr ? "" : params.device;
-    // Whoever emulates nodes on one host does without.
+    // A user who emulates nodes on one host does without.
     const bool others = identity.hosts > 1 || (identity.more_hosts && params.ranks_per_node == 0);
     return device == "ofi" || (device == "auto" && others);
 }

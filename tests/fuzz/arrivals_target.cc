@@ -165,7 +165,7 @@ void write_signal(Input& input, Scene& scene) {
 
 }  // namespace
 
-/// What arrives at an endpoint: the device stays whole, and its other peers' packets come.
+/// Arrivals at an endpoint: the device stays whole, and its other peers' packets come.
 void arrivals(Input& input) {
     Scene scene;
     for (int message = 0; message < kMessagesMax && !input.empty(); ++message) {

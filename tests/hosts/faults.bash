@@ -42,7 +42,7 @@ lacks_tool() {
     fi
 }
 
-# --- What the cases are made of. $job is mpirun, $traffic_s the seconds of traffic, $network the interface that it uses.
+# --- Parts of the cases. $job is mpirun, $traffic_s the seconds of traffic, $network the interface that it uses.
 
 start_traffic() {
     local -a where

@@ -117,6 +117,21 @@ class OfiGarbage : public testing::Test {
         EXPECT_EQ(seen().hellos_received, before + 1);
     }
 
+    /// It becomes node 5, and its first packet is read. Returns device 1's name of it.
+    DeviceAddr first_packet_of(Hostile& hostile) {
+        introduce(hostile, 5);
+        const Packet first = packet_of(5, 0);
+        write(hostile, &first, sizeof first);
+        DeviceAddr from = kNoAddr;
+        if (device(1).peek(from) == nullptr) {
+            ADD_FAILURE() << "its first packet did not come";
+            return 0;
+        }
+        EXPECT_EQ(device(1).peer(from).node, 5);
+        device(1).advance();
+        return from;
+    }
+
     OfiFabric<Net> fabric_;
     DeviceAddr name_ = kNoAddr;
     uint64_t number_ = 0;
@@ -177,29 +192,19 @@ TEST_F(OfiGarbage, a_hello_needs_the_receivers_token_and_an_address_of_its_sende
 
 TEST_F(OfiGarbage, a_peer_whose_packets_have_a_gap_has_ended) {
     Hostile hostile(bare_, address_of(device(1)));
-    introduce(hostile, 5);
-    const Packet first = packet_of(5, 0);
-    write(hostile, &first, sizeof first);
-    DeviceAddr from = kNoAddr;
-    ASSERT_NE(device(1).peek(from), nullptr);
-    EXPECT_EQ(device(1).peer(from).node, 5);
-    device(1).advance();
+    const DeviceAddr from = first_packet_of(hostile);
     const Packet third = packet_of(5, 2);
     write(hostile, &third, sizeof third);
-    EXPECT_EQ(device(1).peek(from), nullptr);
-    EXPECT_FALSE(device(1).alive(1));
+    DeviceAddr none = kNoAddr;
+    EXPECT_EQ(device(1).peek(none), nullptr);
+    EXPECT_FALSE(device(1).alive(from));
     EXPECT_EQ(seen().broken_streams, 1u);
     talk(5);
 }
 
 TEST_F(OfiGarbage, a_lost_message_that_nothing_follows_is_found_by_the_next_signal) {
     Hostile hostile(bare_, address_of(device(1)));
-    introduce(hostile, 5);
-    const Packet first = packet_of(5, 0);
-    write(hostile, &first, sizeof first);
-    DeviceAddr from = kNoAddr;
-    ASSERT_NE(device(1).peek(from), nullptr);
-    device(1).advance();
+    const DeviceAddr from = first_packet_of(hostile);
     Packet slot;
     for (const uint32_t messages : {1u, 2u, 4u}) {
         EXPECT_TRUE(device(1).alive(from));

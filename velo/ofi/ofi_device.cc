@@ -267,8 +267,8 @@ uint32_t OfiDevice::progress(uint64_t now_ns) {
         check_health();
     }
     drive_peers();
-    // What the devices say to each other is no event: a process that pings, or is pinged, may still be one to which
-    // nothing happens.
+    // Signals between devices are no event: a process that pings, or is pinged, may still be one to which nothing
+    // happens.
     return static_cast<uint32_t>(mailbox_.packets_arrived() + operations_done_ - seen);
 }
 
