@@ -123,7 +123,7 @@ void check_machine(Check& check, const Job& job) {
         check.yes("processes share memory files (memfd); /dev/shm is not used");
     } else {
         check.no("processes can not share memory files: " + probe.why +
-                 "; velo opens /proc/PID/fd of its peers, which must be of the same user and PID namespace");
+                 "; velo opens /proc/PID/fd of its peers, which must be of the same user, PID and user namespace");
     }
     if (!job.options().single_copy) return;
     const std::string scope = ptrace_scope();

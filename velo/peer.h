@@ -53,7 +53,7 @@ namespace velo {
 /// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 12;
+    static constexpr uint16_t kVersion = 13;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

@@ -110,7 +110,7 @@ TEST(SharedSegment, an_address_with_any_field_wrong_is_refused) {
     bad[0].token ^= 1;
     bad[1].inode += 1;
     bad[2].bytes += 4096;
-    bad[3].pid_namespace += 1;
+    bad[3].namespaces += 1;
     bad[4].pid = 0;
     bad[5].pid = -1;
     bad[6].pid = INT32_MAX;
@@ -238,9 +238,9 @@ TEST(SharedSegment, a_peer_that_cannot_be_attached_is_a_call_and_its_errno) {
     EXPECT_NE(remedy(failure).find("ulimit -n"), std::string::npos);
 
     SegmentAddress address = created.address();
-    ++address.pid_namespace;
+    ++address.namespaces;
     EXPECT_EQ(SharedSegment::attach(address, attached, 0, &failure), Status::kUnsupported);
-    EXPECT_EQ(to_text(failure), "the peer is in another PID namespace");
+    EXPECT_EQ(to_text(failure), "the peer is in another PID or user namespace");
     EXPECT_NE(remedy(failure), "");
 }
 

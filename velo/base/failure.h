@@ -27,7 +27,7 @@ struct Failure {
     switch (failure.error) {
         case 0:
             return failure
-                       ? "All ranks have to run as one user, in one PID namespace, with one version of velo."
+                       ? "All ranks have to run as one user, in one PID and user namespace, with one version of velo."
                        : "";
         case EMFILE: return "Raise the limit of open files (ulimit -n).";
         case ENFILE: return "Raise the machine's limit of open files (fs.file-max).";

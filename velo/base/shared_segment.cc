@@ -117,9 +117,13 @@ void prefault(std::byte* memory, size_t bytes) noexcept {
 #endif
 }
 
-uint64_t pid_namespace_inode() noexcept {
-    struct stat info = {};
-    return stat("/proc/self/ns/pid", &info) == 0 ? static_cast<uint64_t>(info.st_ino) : 0;
+uint64_t own_namespaces() noexcept {
+    // The kernel numbers namespaces with 32 bits.
+    const auto number = [](const char* path) -> uint64_t {
+        struct stat info = {};
+        return stat(path, &info) == 0 ? static_cast<uint32_t>(info.st_ino) : 0;
+    };
+    return number("/proc/self/ns/pid") << 32 | number("/proc/self/ns/user");
 }
 
 uint64_t host_identity() noexcept {
@@ -202,7 +206,7 @@ SharedSegment SharedSegment::create(const std::string& label, size_t bytes) {
     segment.address_ = {.token = random_token(),
                         .inode = static_cast<uint64_t>(info.st_ino),
                         .bytes = bytes,
-                        .pid_namespace = pid_namespace_inode(),
+                        .namespaces = own_namespaces(),
                         .pid = getpid(),
                         .fd = segment.fd_};
     const SegmentHeader header = {
@@ -216,9 +220,8 @@ Status SharedSegment::attach(const SegmentAddress& address, SharedSegment& out, 
     if (address.pid <= 0 || address.fd < 0 || address.bytes < kHeaderBytes) return Status::kBadParam;
     if (bytes == 0) bytes = address.bytes;
     if (bytes < kHeaderBytes || bytes > address.bytes) return Status::kBadParam;
-    // In another PID namespace the same number is another process.
-    if (address.pid_namespace != pid_namespace_inode()) {
-        return fail(failure, Status::kUnsupported, "the peer is in another PID namespace", 0);
+    if (address.namespaces != own_namespaces()) {
+        return fail(failure, Status::kUnsupported, "the peer is in another PID or user namespace", 0);
     }
     Descriptor file(-1);
     SharedSegment segment;

@@ -42,7 +42,7 @@ struct SegmentAddress {
     uint64_t token = 0;  ///< random; equal to the one in the segment's header
     uint64_t inode = 0;
     uint64_t bytes = 0;  ///< size at creation; the segment may have grown since
-    uint64_t pid_namespace = 0;
+    uint64_t namespaces = 0;  ///< base::own_namespaces() of its creator
     int32_t pid = 0;
     int32_t fd = -1;
 };
@@ -130,12 +130,13 @@ class SharedSegment {
 /// before 5.14 do not know it.
 void prefault(std::byte* memory, size_t bytes) noexcept;
 
-/// Inode of this process's PID namespace; 0 where /proc does not tell.
-uint64_t pid_namespace_inode() noexcept;
+/// Names the PID and the user namespace of this process, by their inodes; 0 where /proc does not tell. Processes of one
+/// host with the same two can open each other's /proc entries, if they are of one user. A PID of another namespace is
+/// another process here; and of two user namespaces, at most one has the right to look into the other.
+uint64_t own_namespaces() noexcept;
 
 /// Names the running system of this host, by its boot and its name; 0 where neither can be read. Processes
-/// that find the same one here can reach each other's /proc, unless namespaces part them, which attach()
-/// sees.
+/// that find the same one here can reach each other's /proc, unless own_namespaces() differs.
 uint64_t host_identity() noexcept;
 
 /// 64 random bits from the kernel, never 0.
