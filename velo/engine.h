@@ -322,12 +322,8 @@ class Engine {
     void sample_credits(uint64_t now);
 
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
-    [[gnu::cold]] Status check_address(const EngineAddress& address, bool same_host,
-                                       std::string& error) const;
-    [[gnu::cold]] std::string why_not_reached(const EngineAddress& address) const;
-    [[nodiscard]] bool on_this_host(const EngineAddress& address, bool same_host) const {
-        return same_host || (address.host == host_ && host_ != 0);
-    }
+    [[gnu::cold]] Status check_address(const EngineAddress& address, Vicinity where, std::string& error) const;
+    [[gnu::cold]] std::string why_not_reached(const EngineAddress& address, Vicinity where) const;
     void log(int level, const std::string& line) const;
     [[nodiscard]] static uint64_t now_ns();
     void look_at_clock();

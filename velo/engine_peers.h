@@ -20,32 +20,42 @@ inline std::string nearness_text(base::Place ours, base::Place theirs) {
     return "";
 }
 
-/// Why a process on another host is not reached. Empty: the network's device may reach it.
+/// Why a process that has no shared memory with this one is not reached. Empty: the network's device may reach it.
 template <class D>
-std::string Engine<D>::why_not_reached(const EngineAddress& address) const {
+std::string Engine<D>::why_not_reached(const EngineAddress& address, Vicinity where) const {
+    const bool same_host = where == Vicinity::kOtherContainer;
+    const std::string place = same_host ? "in another container of this host" : "on another host";
+    const std::string peer = same_host ? "its shared memory cannot be attached: the peer is " + place +
+                                             " (another PID or user namespace)"
+                                       : "the peer is " + place;
     const std::string remedy = "; use another BTL for it, such as tcp, beside velo";
-    if (!options_.no_network.empty()) return "the peer is on another host, and " + options_.no_network + remedy;
+    if (!options_.no_network.empty()) return peer + ", and " + options_.no_network + remedy;
     if (!device_ || !device_->traits().other_hosts) {
-        return "the peer is on another host, and this rank began without a network, because it knew of one host only; "
-               "set btl_velo_device=ofi";
+        return peer + ", and this rank began without a network" +
+               (same_host ? "; run all ranks of a host in one container, or set btl_velo_device=ofi"
+                          : ", because it knew of one host only; set btl_velo_device=ofi");
     }
-    if (address.network == 0) return "the peer is on another host, and has no network's device open" + remedy;
-    if (address.job != options_.identity.job && options_.plan.contact_slots == 0) {
-        return "the peer is of another job, on another host, and the mailbox was planned for this job's processes "
-               "alone; use btl_velo_flow_control=dynamic with btl_velo_contact_slots, which has room for others";
+    if (address.network == 0) return peer + ", and has no network's device open" + remedy;
+    const bool same_job = address.job == options_.identity.job;
+    // In a job on several hosts, ranks of the own one were not counted.
+    const bool planned = same_job && (!same_host || options_.plan.peers + 1 >= options_.identity.job_size);
+    if (!planned && options_.plan.contact_slots == 0) {
+        return "the peer is " + (same_job ? place : "of another job, " + place) +
+               ", and the mailbox was planned for " +
+               (same_job ? "the ranks of other nodes" : "this job's processes") +
+               " alone; use btl_velo_flow_control=dynamic with btl_velo_contact_slots, which has room for others";
     }
     return "";
 }
 
 template <class D>
-Status Engine<D>::check_address(const EngineAddress& address, bool same_host, std::string& error) const {
+Status Engine<D>::check_address(const EngineAddress& address, Vicinity where, std::string& error) const {
     if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
         error = "the peer runs another version of velo; all ranks of a job need the same one";
         return Status::kUnsupported;
     }
-    const bool elsewhere = !on_this_host(address, same_host);
-    if (elsewhere) {
-        if (error = why_not_reached(address); !error.empty()) return Status::kUnsupported;
+    if (where != Vicinity::kAttachable) {
+        if (error = why_not_reached(address, where); !error.empty()) return Status::kUnsupported;
     }
     const EngineAddress here = this->address();
     const auto differs = [&](const std::string& name, const std::string& ours, const std::string& theirs) {
@@ -53,7 +63,7 @@ Status Engine<D>::check_address(const EngineAddress& address, bool same_host, st
                 theirs + " at rank " + std::to_string(address.rank) + "; all ranks of a job need the same value";
         return Status::kUnsupported;
     };
-    if (!elsewhere) {
+    if (where == Vicinity::kAttachable) {
         if (address.job != options_.identity.job) return Status::kOk;
         // Two processes with different node sizes disagree on each other's node.
         const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
@@ -91,11 +101,12 @@ template <class D>
 Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
                           std::string& error) {
     const std::lock_guard guard(lock_);
-    if (const Status status = check_address(address, same_host, error); status != Status::kOk) return status;
-    // A process of another job was not counted when the mailboxes were planned; where it is on this host, the
+    const Vicinity where = vicinity(this->address(), address, same_host);
+    if (const Status status = check_address(address, where, error); status != Status::kOk) return status;
+    // A process of another job was not counted when the mailboxes were planned; where it can be attached, the
     // on-node path does for it, whatever node it emulates.
-    const bool on_node = on_this_host(address, same_host) &&
-                         (address.job != options_.identity.job || address.node == options_.node);
+    const bool attachable = where == Vicinity::kAttachable;
+    const bool on_node = attachable && (address.job != options_.identity.job || address.node == options_.node);
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
     uint32_t index = 0;
     base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
@@ -114,6 +125,7 @@ Status Engine<D>::connect(const EngineAddress& address, bool same_host, void* co
     if (!on_node) velo_->know(index);
     velo_peer& found = peer_of(path, index);
     found.rank = address.rank;
+    found.attachable = attachable;
     if (!found.connected) {
         found.connected = true;
         found.name = address.name;

@@ -36,6 +36,7 @@ struct velo_peer {
     uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
     uint32_t heard = 0;       ///< the poll at which data of such a block came last
     bool end_told = false;    ///< and the host knows
+    bool attachable = true;   ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
     int32_t pid = 0;
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's
@@ -49,6 +50,13 @@ struct velo_peer {
 };
 
 namespace velo {
+
+/// The place of a process, seen from another one.
+enum class Vicinity : uint8_t {
+    kAttachable,      ///< on this host, in the same namespaces
+    kOtherContainer,  ///< on this host, in others: no shared memory joins the two
+    kOtherHost,
+};
 
 /// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
@@ -91,5 +99,13 @@ struct EngineAddress {
     }
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
+
+/// Follows from what both publish, so both sides of a pair find the same, and agree on the path. `same_host`: the
+/// launcher says so, to both.
+[[nodiscard]] inline Vicinity vicinity(const EngineAddress& ours, const EngineAddress& theirs, bool same_host) {
+    if (!same_host && (ours.host != theirs.host || ours.host == 0)) return Vicinity::kOtherHost;
+    return ours.on_node.segment.namespaces == theirs.on_node.segment.namespaces ? Vicinity::kAttachable
+                                                                                : Vicinity::kOtherContainer;
+}
 
 }  // namespace velo

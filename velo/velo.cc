@@ -195,6 +195,10 @@ velo_path_t velo_peer_path(const velo_peer_t* peer) noexcept {
     return peer->path;
 }
 
+bool velo_peer_attachable(const velo_peer_t* peer) noexcept {
+    return peer->attachable;
+}
+
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
     const auto parts = message_parts(header, header_bytes, payload, payload_bytes);

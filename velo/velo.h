@@ -228,6 +228,9 @@ bool velo_disconnect(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
 velo_path_t velo_peer_path(const velo_peer_t* peer) VELO_NOEXCEPT;
 
+/* False: it is on another host, or in another container of this one, so no shared memory joins it with this process. */
+bool velo_peer_attachable(const velo_peer_t* peer) VELO_NOEXCEPT;
+
 /* Sends a message of two parts if that is possible at once, without keeping a pointer. VELO_AGAIN: nothing
  * was done, use velo_send. */
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
