@@ -171,6 +171,10 @@ static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_pro
         return NULL;
     }
     endpoint->peer = peer;
+    /* Open MPI's own shared memory (osc/rdma, MPI_COMM_TYPE_SHARED) cannot join two containers of a host either. */
+    if (OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) && !velo_peer_attachable(peer)) {
+        proc->proc_flags = OPAL_PROC_NON_LOCAL;
+    }
     /* The device's module also takes on-node peers, one-sided only: osc/rdma of Open MPI 4.1 wants one module
      * that reaches every peer of a window. Its lower exclusivity keeps messages off it. */
     if (module->path != VELO_PATH_DEVICE && module->path != velo_peer_path(peer)) {
