@@ -122,6 +122,7 @@ PeerReport Engine<D>::report_of(velo_peer& peer) {
     out.known = peer.connected;
     out.rank = peer.rank;
     out.pid = peer.pid;
+    out.pid_known_here = peer.attachable;
     out.path = peer.path;
     out.age_ns = stall_watch_.age_ns(&peer);
     if (const velo_send_t* first = peer.pending.front()) {

@@ -15,7 +15,7 @@ double seconds(uint64_t ns) {
 }
 
 void add_process(std::string& text, const PeerReport& peer) {
-    switch (base::process_state(peer.pid)) {
+    switch (peer.pid_known_here ? base::process_state(peer.pid) : base::ProcessState::kRuns) {
         case base::ProcessState::kEnded: text += ", has ended"; break;
         case base::ProcessState::kStopped: text += ", is stopped by a signal or a debugger"; break;
         case base::ProcessState::kRuns: break;

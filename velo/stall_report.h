@@ -89,6 +89,7 @@ struct PeerReport {
     bool known = false;  ///< connected, so that its rank is known
     uint32_t rank = 0;
     int32_t pid = 0;
+    bool pid_known_here = true;  ///< false: of another host, or another container
     velo_path_t path = VELO_PATH_NONE;
     bool dead = false;
     uint64_t age_ns = 0;   ///< without movement

@@ -101,6 +101,14 @@ TEST(StallReport, a_sender_without_credits_is_said_so) {
             "      its mailbox: 58 of 58 slots not read (positions: 158 written, 100 read)");
 }
 
+TEST(StallReport, a_pid_of_another_container_is_not_looked_for) {
+    StallReport report = {.rank = 0};
+    report.peers.push_back({.known = true, .rank = 1, .pid = INT32_MAX, .path = VELO_PATH_DEVICE, .queued = 1});
+    EXPECT_NE(to_text(report).find("has ended"), std::string::npos) << to_text(report);
+    report.peers[0].pid_known_here = false;
+    EXPECT_EQ(to_text(report).find("has ended"), std::string::npos) << to_text(report);
+}
+
 TEST(StallReport, who_owns_no_slots_there_is_told_so) {
     StallReport report = {.rank = 0};
     report.peers.push_back(
