@@ -13,7 +13,7 @@ bool is_atomic(RmaKind kind) {
 
 }  // namespace
 
-RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faults)
+RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, base::Faults* faults)
     : peers_(peers),
       faults_(faults),
       answers_(own.answers()),
@@ -69,7 +69,7 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     operation.copied = Status::kOk;
     operation.astray = false;
     if (faults_ != nullptr) [[unlikely]] {
-        const RmaFault fault = faults_->rma(what.port);
+        const base::RmaFault fault = faults_->rma(what.port);
         operation.status = faults_->dead() ? Status::kPeerDead : fault.status;
         if (fault.late_ns != 0) operation.not_before_ns = now_ns + fault.late_ns;
     }

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "sim_device/shim/faults.h"
 #include "sim_device/shim/peer_table.h"
+#include "velo/base/faults.h"
 #include "velo/base/intrusive_queue.h"
 
 namespace velo::shim {
@@ -39,7 +39,7 @@ class RmaUnit {
     static constexpr uint32_t kOperationsPerProgress = 64;
 
     /// `faults` may be nullptr.
-    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, Faults* faults);
+    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, base::Faults* faults);
 
     Status post(const RmaOperation& operation, uint64_t now_ns);
     bool poll_notification(Notification& notification);
@@ -121,7 +121,7 @@ class RmaUnit {
     uint32_t take_answers();
 
     PeerTable& peers_;
-    Faults* faults_;
+    base::Faults* faults_;
     AnswerRing answers_;
     NotificationRing notifications_;
     OfferSlot* offers_;

@@ -51,7 +51,7 @@ base::SharedSegment create_segment(const DeviceConfig& config) {
 }  // namespace
 
 ShimDevice::ShimDevice(const DeviceConfig& config)
-    : faults_(Faults::parse(config.faults, config.node, config.vpid)),
+    : faults_(base::Faults::parse(config.faults, config.node, config.vpid)),
       segment_(create_segment(config)),
       own_(segment_.bytes().data(), Layout(config.mailbox_slots, config.ports)),
       source_(source_id(config.node, config.vpid)),
@@ -208,7 +208,7 @@ Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission
 }
 
 uint32_t ShimDevice::release_delayed(uint64_t now_ns) {
-    return delayed_.release(now_ns, [this](DeviceAddr to, const DelayLine::Message& message) {
+    return delayed_.release(now_ns, [this](DeviceAddr to, const base::DelayLine::Message& message) {
         const auto fill = [&message](uint32_t i, std::byte* payload) {
             std::memcpy(payload, message.packets[i].payload, kPayloadBytes);
             return PacketStatus::unpack(message.packets[i].status);

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "sim_device/shim/abandoned_claims.h"
-#include "sim_device/shim/faults.h"
 #include "sim_device/shim/peer_table.h"
 #include "sim_device/shim/request_server.h"
 #include "sim_device/shim/rma_unit.h"
+#include "velo/base/faults.h"
 #include "velo/device.h"
 
 namespace velo::shim {
@@ -176,7 +176,7 @@ class ShimDevice {
     }
     template <class Fill>
     void delay(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
-        DelayLine::Message message = {.due_ns = now_ns_ + delay_ns_, .admission = admission, .packets = {}};
+        base::DelayLine::Message message = {.due_ns = now_ns_ + delay_ns_, .admission = admission, .packets = {}};
         message.packets.resize(packets);
         for (uint32_t i = 0; i < packets; ++i) {
             message.packets[i].status = fill(i, message.packets[i].payload).pack();
@@ -196,7 +196,7 @@ class ShimDevice {
     void check_contacts();
     void report_overflow();
 
-    std::unique_ptr<Faults> faults_;
+    std::unique_ptr<base::Faults> faults_;
     base::SharedSegment segment_;
     SegmentView own_;
     uint32_t source_;
@@ -220,7 +220,7 @@ class ShimDevice {
     AbandonedContacts contact_slots_;
 
     // Used under faults only.
-    DelayLine delayed_;
+    base::DelayLine delayed_;
     uint64_t delay_ns_ = 0;  ///< of the message being sent
     uint64_t stall_drawn_position_ = UINT64_MAX;
     uint64_t stalled_until_ns_ = 0;

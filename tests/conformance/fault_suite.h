@@ -1,4 +1,4 @@
-/// Conformance: injected faults. They are for devices that understand sim_device/shim/faults.h's notation.
+/// Conformance: injected faults. They are for devices that inject all of velo/base/faults.h.
 /// No fault loses a packet or reorders two of one source.
 #pragma once
 

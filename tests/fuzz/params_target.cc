@@ -2,8 +2,8 @@
 #include <bit>
 #include <string>
 
-#include "sim_device/shim/faults.h"
 #include "tests/fuzz/fuzz.h"
+#include "velo/base/faults.h"
 #include "velo/base/shared_segment.h"
 #include "velo/options.h"
 
@@ -32,7 +32,7 @@ int number_of(Input& input, int value, int smallest, int largest) {
 /// Faults that parse behave; those that do not name what is wrong.
 void parse_faults(const std::string& text) {
     try {
-        const auto faults = shim::Faults::parse(text, 3, 1);
+        const auto faults = base::Faults::parse(text, 3, 1);
         require((faults == nullptr) == text.empty(), "no faults without a text");
         if (faults == nullptr) return;
         for (uint32_t i = 0; i < 8; ++i) {

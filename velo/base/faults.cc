@@ -1,20 +1,29 @@
-#include "sim_device/shim/faults.h"
+#include "velo/base/faults.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "velo/base/shared_segment.h"
 
-namespace velo::shim {
+namespace velo::base {
 namespace {
 
-[[noreturn]] void refuse(const std::string& token, const std::string& why) {
-    throw base::SetupError(
-        "fault setting '" + token + "': " + why +
-        ". Valid settings: seed=N, delay=P:T, stall=P:T, rma_late=P:T, rma_fail=P, "
-        "rma_denied=P, atu_fault=P, port_down=PORT:N, die_after=N, separated by commas; P is a "
-        "probability of 0 to 1, T a time such as 200us, 1ms, 2s.");
+/// One setting, and the list of those that the device injects.
+struct Token {
+    std::string text;
+    std::string_view settings;
+};
+
+[[noreturn]] void refuse(const Token& token, const std::string& why) {
+    throw SetupError("fault setting '" + token.text + "': " + why + ". Valid settings: " + std::string(token.settings) +
+                     ", separated by commas; P is a probability of 0 to 1, T a time such as 200us, 1ms, 2s.");
+}
+
+/// Whether a list such as Faults::kSettings has a setting of this name.
+bool has_setting(std::string_view settings, std::string_view name) {
+    return !name.empty() && (", " + std::string(settings)).find(", " + std::string(name) + "=") != std::string::npos;
 }
 
 template <class T>
@@ -24,7 +33,7 @@ bool parse_all(std::string_view text, T& value) {
     return error == std::errc() && stopped == end;
 }
 
-uint64_t parse_count(const std::string& token, std::string_view text) {
+uint64_t parse_count(const Token& token, std::string_view text) {
     uint64_t value = 0;
     if (!parse_all(text, value)) refuse(token, "'" + std::string(text) + "' is not a whole number");
     return value;
@@ -32,7 +41,7 @@ uint64_t parse_count(const std::string& token, std::string_view text) {
 
 /// Digits with at most one point, whatever the locale. From whole numbers, because reading floating point is
 /// 25 KiB of library in every process.
-double parse_probability(const std::string& token, std::string_view text) {
+double parse_probability(const Token& token, std::string_view text) {
     const size_t point = std::min(text.find('.'), text.size());
     const std::string_view decimals = text.substr(std::min(point + 1, text.size()));
     uint64_t whole = 0;
@@ -46,7 +55,7 @@ double parse_probability(const std::string& token, std::string_view text) {
     return value;
 }
 
-uint64_t parse_time_ns(const std::string& token, std::string_view text) {
+uint64_t parse_time_ns(const Token& token, std::string_view text) {
     const size_t unit_at = text.find_first_not_of("0123456789");
     const std::string_view unit = unit_at == std::string_view::npos ? "" : text.substr(unit_at);
     const uint64_t ns = unit == "ns"   ? 1
@@ -72,13 +81,14 @@ uint64_t next_random(uint64_t& state) {
 
 }  // namespace
 
-std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, uint8_t vpid) {
+std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, uint8_t vpid,
+                                      std::string_view settings) {
     if (text.empty()) return nullptr;
     auto faults = std::make_unique<Faults>();
     uint64_t seed = 0;
     for (size_t at = 0; at <= text.size();) {
         const size_t end = std::min(text.find(',', at), text.size());
-        faults->set(text.substr(at, end - at), seed);
+        faults->set(std::string_view(text).substr(at, end - at), settings, seed);
         at = end + 1;
     }
     for (uint32_t kind = 0; kind < kKinds; ++kind) {
@@ -89,11 +99,15 @@ std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, ui
     return faults;
 }
 
-void Faults::set(const std::string& token, uint64_t& seed) {
-    const size_t equals = token.find('=');
+void Faults::set(std::string_view text, std::string_view settings, uint64_t& seed) {
+    const Token token = {.text = std::string(text), .settings = settings};
+    const size_t equals = text.find('=');
     if (equals == std::string::npos) refuse(token, "it is not of the form name=value");
-    const std::string_view name = std::string_view(token).substr(0, equals);
-    const std::string_view value = std::string_view(token).substr(equals + 1);
+    const std::string_view name = text.substr(0, equals);
+    const std::string_view value = text.substr(equals + 1);
+    if (!has_setting(settings, name) && has_setting(kSettings, name)) {
+        refuse(token, "this device injects no such fault");
+    }
     const size_t colon = value.find(':');
     const auto pair = [&]() -> std::pair<std::string_view, std::string_view> {
         if (colon == std::string_view::npos) refuse(token, "a second value, after a colon, is missing");
@@ -166,4 +180,4 @@ bool Faults::dies(uint64_t packets) {
     return dead_;
 }
 
-}  // namespace velo::shim
+}  // namespace velo::base

@@ -1,5 +1,5 @@
-/// Faults on demand, drawn from a seed (spec 2). EXTOLL's links retransmit, so nothing here loses or reorders
-/// packets between two processes.
+/// Faults on demand, drawn from a seed (spec 2), for the devices that inject them. Links retransmit, so nothing here
+/// loses or reorders packets between two processes.
 #pragma once
 
 #include <array>
@@ -8,12 +8,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "velo/device.h"
 #include "velo/packet.h"
 
-namespace velo::shim {
+namespace velo::base {
 
 /// What befalls one RMA operation.
 struct RmaFault {
@@ -25,6 +26,9 @@ struct RmaFault {
 /// and each process has streams of its own. The same calls give the same faults.
 class Faults {
   public:
+    static constexpr std::string_view kSettings =
+        "seed=N, delay=P:T, stall=P:T, rma_late=P:T, rma_fail=P, rma_denied=P, atu_fault=P, port_down=PORT:N, "
+        "die_after=N";
     /// `text`: comma-separated settings; P is a probability of 0 to 1, T a time such as 200us (ns, us, ms,
     /// s).
     ///   seed=N           seed of every stream
@@ -34,10 +38,12 @@ class Faults {
     ///   rma_fail=P       an RMA operation ends with kFailed
     ///   rma_denied=P     an RMA operation ends with kUnsupported, as where copying is denied
     ///   atu_fault=P      an RMA operation ends with kAtuFault
-    ///   port_down=I:N    port I goes down after N operations: all that follow end with kFailed
+    ///   port_down=PORT:N the port goes down after N operations: all that follow end with kFailed
     ///   die_after=N      after N packets the process is dead to itself and to all others
+    /// `settings`: those that the device injects, as they stand in kSettings.
     /// Returns nullptr for an empty text. Throws base::SetupError naming what is wrong with it.
-    [[gnu::cold]] static std::unique_ptr<Faults> parse(const std::string& text, uint16_t node, uint8_t vpid);
+    [[gnu::cold]] static std::unique_ptr<Faults> parse(const std::string& text, uint16_t node, uint8_t vpid,
+                                                       std::string_view settings = kSettings);
 
     /// For a message about to be sent; 0: none.
     uint64_t packet_delay_ns() { return draw(kDelay) ? kinds_[kDelay].time_ns : 0; }
@@ -60,7 +66,7 @@ class Faults {
     };
 
     bool draw(Kind kind);
-    [[gnu::cold]] void set(const std::string& token, uint64_t& seed);
+    [[gnu::cold]] void set(std::string_view text, std::string_view settings, uint64_t& seed);
 
     std::array<KindState, kKinds> kinds_;
     uint64_t die_after_ = UINT64_MAX;
@@ -88,6 +94,7 @@ class DelayLine {
         line.packets += static_cast<uint32_t>(message.packets.size());
         line.messages.push_back(std::move(message));
     }
+    [[nodiscard]] bool empty() const { return lines_.empty(); }
     void drop(DeviceAddr to) { lines_.erase(to); }
 
     /// Hands messages that are due to `send(to, message)`, which returns kAgain to have it kept.
@@ -115,4 +122,4 @@ class DelayLine {
     std::map<DeviceAddr, Line> lines_;  // ordered, so that a seed gives one sequence
 };
 
-}  // namespace velo::shim
+}  // namespace velo::base

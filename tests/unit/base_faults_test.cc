@@ -1,16 +1,16 @@
 // The notation of faults, and their draws.
 #include <gtest/gtest.h>
 
-#include "sim_device/shim/faults.h"
+#include "velo/base/faults.h"
 #include "velo/base/shared_segment.h"
 
-namespace velo::shim {
+namespace velo::base {
 namespace {
 
 std::string refusal(const std::string& text) {
     try {
         Faults::parse(text, 0, 0);
-    } catch (const base::SetupError& error) {
+    } catch (const SetupError& error) {
         return error.what();
     }
     return "";
@@ -61,6 +61,23 @@ TEST(Faults, what_is_not_understood_is_named_and_the_valid_settings_listed) {
     }
     EXPECT_NE(refusal("seed=1,,rma_fail=1"), "");
     EXPECT_NE(refusal("seed=1,"), "");
+}
+
+TEST(Faults, what_a_device_does_not_inject_is_named_and_what_it_does_is_listed) {
+    constexpr std::string_view kSome = "seed=N, stall=P:T, rma_fail=P";
+    EXPECT_NE(Faults::parse("seed=7,stall=0.1:1ms,rma_fail=1", 0, 0, kSome), nullptr);
+    for (const std::string token :
+         {"delay=1:1us", "rma_late=1:1us", "rma_denied=1", "atu_fault=1", "port_down=1:5", "die_after=3", "foo=3"}) {
+        std::string why;
+        try {
+            Faults::parse("seed=1," + token, 0, 0, kSome);
+        } catch (const SetupError& error) {
+            why = error.what();
+        }
+        EXPECT_NE(why.find("'" + token + "'"), std::string::npos) << token << " -> " << why;
+        EXPECT_NE(why.find(token == "foo=3" ? "there is no setting" : "this device injects no"), std::string::npos);
+        EXPECT_NE(why.find("settings: seed=N, stall=P:T, rma_fail=P,"), std::string::npos) << why;
+    }
 }
 
 TEST(Faults, frequencies_are_those_asked_for) {
@@ -135,4 +152,4 @@ TEST(DelayLine, what_is_kept_back_keeps_what_follows_it) {
 }
 
 }  // namespace
-}  // namespace velo::shim
+}  // namespace velo::base
