@@ -7,6 +7,7 @@
 
 #include "tests/conformance/fabric.h"
 #include "velo/base/clock.h"
+#include "velo/ofi/faulty_device.h"
 #include "velo/ofi/ofi_device.h"
 
 namespace velo::conformance {
@@ -16,40 +17,42 @@ template <class Provider>
 class OfiTestDevice {
   public:
     explicit OfiTestDevice(const DeviceConfig& config)
-        : device_(config, {.provider_include = Provider::kName, .interface_include = Provider::kInterface}) {}
+        : device_(ofi::open_device(
+              config, {.provider_include = Provider::kName, .interface_include = Provider::kInterface})) {}
 
-    size_t address(std::span<std::byte> out) const { return device_.address(out); }
-    [[nodiscard]] const DeviceTraits& traits() const { return device_.traits(); }
+    size_t address(std::span<std::byte> out) const { return device_->address(out); }
+    [[nodiscard]] const DeviceTraits& traits() const { return device_->traits(); }
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr) {
-        return device_.connect(address, peer, failure);
+        return device_->connect(address, peer, failure);
     }
-    [[nodiscard]] DevicePeer peer(DeviceAddr peer) const { return device_.peer(peer); }
-    [[nodiscard]] bool alive(DeviceAddr peer) const { return device_.alive(peer); }
-    void watch(DeviceAddr peer) { device_.watch(peer); }
-    void announce_ending(base::Ending ending) { device_.announce_ending(ending); }
-    [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const { return device_.announced_ending(peer); }
+    [[nodiscard]] DevicePeer peer(DeviceAddr peer) const { return device_->peer(peer); }
+    [[nodiscard]] bool alive(DeviceAddr peer) const { return device_->alive(peer); }
+    void watch(DeviceAddr peer) { device_->watch(peer); }
+    void announce_ending(base::Ending ending) { device_->announce_ending(ending); }
+    [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const { return device_->announced_ending(peer); }
     bool first_to_tell(DeviceAddr /*peer*/) { return true; }
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
-        return device_.send(to, packets, admission, PacketFill(fill));
+        return device_->send(to, packets, admission, PacketFill(fill));
     }
-    const Packet* peek(DeviceAddr& from) { return device_.peek(from); }
-    void advance() { device_.advance(); }
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) { return device_.take_alike(to, packets_max); }
+    const Packet* peek(DeviceAddr& from) { return device_->peek(from); }
+    void advance() { device_->advance(); }
+    uint32_t take_alike(std::byte* to, uint32_t packets_max) { return device_->take_alike(to, packets_max); }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
-        return device_.register_memory(base, bytes, access, out);
+        return device_->register_memory(base, bytes, access, out);
     }
-    Status deregister(const Registration& registration) { return device_.deregister(registration); }
-    Status post(const RmaOperation& operation) { return device_.post(operation); }
-    bool poll_notification(Notification& notification) { return device_.poll_notification(notification); }
-    uint32_t progress(uint64_t now_ns) { return device_.progress(now_ns); }
-    [[nodiscard]] DeviceReport report(DeviceAddr peer) const { return device_.report(peer); }
-    [[nodiscard]] DeviceLimits limits() const { return device_.limits(); }
-    [[nodiscard]] DeviceCounters counters() const { return device_.counters(); }
-    [[nodiscard]] ofi::OfiDevice& ofi() { return device_; }
+    Status deregister(const Registration& registration) { return device_->deregister(registration); }
+    Status post(const RmaOperation& operation) { return device_->post(operation); }
+    bool poll_notification(Notification& notification) { return device_->poll_notification(notification); }
+    uint32_t progress(uint64_t now_ns) { return device_->progress(now_ns); }
+    [[nodiscard]] DeviceReport report(DeviceAddr peer) const { return device_->report(peer); }
+    [[nodiscard]] DeviceLimits limits() const { return device_->limits(); }
+    [[nodiscard]] DeviceCounters counters() const { return device_->counters(); }
+    /// One without faults.
+    [[nodiscard]] ofi::OfiDevice& ofi() { return dynamic_cast<ofi::OfiDevice&>(*device_); }
 
   private:
-    ofi::OfiDevice device_;
+    std::unique_ptr<NetworkDevice> device_;
 };
 
 struct Net {

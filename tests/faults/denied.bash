@@ -89,3 +89,22 @@ for faults in rma_fail=1 port_down=0:0 port_down=0:20; do
     works "one_sided_a_device_with_${faults//[=:]/_}_loses_nothing" "${two[@]}" --mca btl_velo_faults $faults \
         "$faultdir/onesided" move
 done
+
+# The device of a network, by loopback, where it was built.
+if [[ -e $plugindir/velo_ofi.so ]]; then
+    network=("${two[@]}" --mca btl_velo_device ofi --mca btl_velo_if_include lo)
+    works delayed_packets_and_stalls_over_a_network "${network[@]}" \
+        --mca btl_velo_faults seed=1,delay=0.01:200us,stall=0.001:1ms "$bindir/sizes" --quick
+    for program_words in "$bindir/sizes --quick" "$faultdir/onesided move"; do
+        name="$(basename "${program_words% *}")_over_a_network_that_fails_transfers_loses_nothing"
+        wanted "$name" || continue
+        ok=no
+        # shellcheck disable=SC2086
+        passes "${network[@]}" --mca btl_velo_faults seed=1,rma_fail=0.3 $program_words &&
+            has_line "device failed a transfer messages" && ok=yes
+        verdict "$name" "$ok"
+    done
+    refused a_fault_that_a_network_has_not_is_named_with_those_that_it_has \
+        "btl_velo_faults=seed=1,die_after=5 'die_after=5' no such fault delay=P:T, stall=P:T, rma_fail=P," \
+        "${network[@]}" --mca btl_velo_faults seed=1,die_after=5 "$program"
+fi

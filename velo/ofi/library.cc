@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "velo/ofi/ofi_device.h"
+#include "velo/ofi/faulty_device.h"
+#include "velo/ofi/provider.h"
 
 namespace velo::ofi {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 NetworkDevice* open(const DeviceConfig& config, const NetworkOptions& options, char* error,
                     size_t error_bytes) noexcept {
     try {
-        return new OfiDevice(config, options);
+        return open_device(config, options).release();
     } catch (const std::bad_alloc&) {
         std::snprintf(error, error_bytes, "There is not enough memory for the device over libfabric.");
     } catch (const std::exception& failure) {

@@ -18,10 +18,6 @@ std::string name_of(const DeviceConfig& config) {
 }
 
 const DeviceConfig& checked_config(const DeviceConfig& config) {
-    if (!config.faults.empty()) {
-        throw base::SetupError("The device over libfabric injects no faults; remove btl_velo_faults=" + config.faults +
-                               ".");
-    }
     if (config.ports == 0 || config.ports > OfiDevice::kPortsMax) {
         throw base::SetupError(name_of(config) + " has 1 to " + std::to_string(OfiDevice::kPortsMax) + " ports, not " +
                                std::to_string(config.ports) + ".");

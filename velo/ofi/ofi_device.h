@@ -44,7 +44,7 @@ struct OfiCounters {
 
 class OfiDevice final : public NetworkDevice {
   public:
-    /// Throws base::SetupError.
+    /// Throws base::SetupError. `config.faults` are open_device()'s to inject.
     [[gnu::cold]] explicit OfiDevice(const DeviceConfig& config, const NetworkOptions& options = {});
     ~OfiDevice() override;
 
