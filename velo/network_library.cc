@@ -23,11 +23,19 @@ std::string library_path() {
     return own_directory() + kNetworkLibraryName;
 }
 
+/// Keeps libinfinipath (IPATH) and libpsm2 (HFI), which some builds of libfabric bring, from taking SIGSEGV, SIGABRT,
+/// SIGTERM and others from the program, and from leaving backtraces in files named *.btr. Their constructors look for
+/// these variables. Open MPI sets them for its ranks (opal_init_psm); this is for programs without it.
+void forbid_signal_handlers() {
+    for (const char* variable : {"IPATH_NO_BACKTRACE", "HFI_NO_BACKTRACE"}) setenv(variable, "1", 0);
+}
+
 }  // namespace
 
 const NetworkLibrary* network_library(std::string& why) {
     static const NetworkLibrary* opened = nullptr;
     if (opened != nullptr) return opened;
+    forbid_signal_handlers();
     const std::string path = library_path();
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
