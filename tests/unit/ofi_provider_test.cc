@@ -85,6 +85,23 @@ TEST(OfiProvider, a_refusal_names_what_there_was_and_why) {
     EXPECT_NE(text.find("btl_velo_if_include"), std::string::npos) << text;
 }
 
+/// What is longer goes in pieces, which later messages overtake.
+TEST(OfiProvider, a_message_over_rxm_fits_one_of_its_buffers) {
+    constexpr size_t kRxmBufferBytes = 16'384;
+    constexpr uint32_t kSlots = 1u << 16;
+    for (const char* provider : {"tcp;ofi_rxm", "verbs;ofi_rxm"}) {
+        EXPECT_LT(part_packets_max(provider) * kPacketBytes, kRxmBufferBytes) << provider;
+        EXPECT_GT(part_packets_max(provider), kPartPacketsMin) << provider;
+    }
+    for (const char* provider : {"tcp;ofi_rxm", "net"}) {
+        const OfiDevice device({.mailbox_slots = kSlots, .faults = {}},
+                               {.provider_include = provider, .interface_include = "lo"});
+        EXPECT_EQ(device.limits().send_packets_max, part_packets_max(provider)) << provider;
+    }
+    EXPECT_EQ(part_packets_max("net"), kPartPacketsMax);
+    EXPECT_EQ(part_packets_max("unknown"), kPartPacketsMin);
+}
+
 TEST(OfiProvider, settings_that_the_device_does_not_know_are_refused_with_a_sentence) {
     const auto refusal = [](DeviceConfig config) -> std::string {
         try {

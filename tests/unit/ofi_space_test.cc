@@ -21,6 +21,18 @@ TEST(ReceiveSpace, posted_bytes_keep_the_bound_for_every_size) {
     }
 }
 
+TEST(ReceiveSpace, no_part_is_longer_than_the_provider_takes) {
+    for (const uint32_t packets_max : {kPartPacketsMin, 128u, kPartPacketsMax}) {
+        for (uint32_t slots = 0; slots <= 1u << 24; slots += 1 + slots / 7) {
+            const uint32_t packets = std::min(ReceiveSpace::part_packets(slots), packets_max);
+            EXPECT_EQ(ReceiveSpace::part_packets(slots, packets_max), packets) << slots << " slots";
+            const ReceiveSpace space(slots, 832, packets_max);
+            EXPECT_EQ(space.part_bytes(), packets * kPacketBytes) << slots << " slots";
+            EXPECT_GE(space.posted_bytes(), space.bytes_needed()) << slots << " slots";
+        }
+    }
+}
+
 TEST(ReceiveSpace, tails_waste_under_an_eighth_of_a_mailbox) {
     for (uint32_t slots = ReceiveSpace::kWasteSlots; slots <= 1u << 24; slots += 1 + slots / 7) {
         const ReceiveSpace space(slots, 0);
