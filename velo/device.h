@@ -246,7 +246,7 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.
-    /// A fill may also have `alike()` (AlikePackets): those need no call.
+    /// A fill may also have `alike()` (AlikePackets), or `run(i)` (PacketRun): those need no call.
     /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held by
     /// the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can foresee
     /// that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not connected through

@@ -23,18 +23,20 @@ class PacketFill {
           write_([](void* of, uint32_t index, std::byte* payload) {
               return (*static_cast<Fill*>(of))(index, payload).pack();
           }) {
-        if constexpr (requires { fill.alike(); }) alike_ = fill.alike();
+        if constexpr (requires { fill.run(0u); }) {
+            run_ = [](const void* of, uint32_t index) { return static_cast<const Fill*>(of)->run(index); };
+        }
     }
 
     /// Writes packet `index`'s payload and returns its status word, without a source.
     uint64_t operator()(uint32_t index, std::byte* payload) const { return write_(fill_, index, payload); }
-    /// Those that need no call.
-    [[nodiscard]] const AlikePackets& alike() const { return alike_; }
+    /// Those from `index` on that need no call.
+    [[nodiscard]] PacketRun run(uint32_t index) const { return run_ == nullptr ? PacketRun{} : run_(fill_, index); }
 
   private:
     void* fill_;
     uint64_t (*write_)(void*, uint32_t, std::byte*);
-    AlikePackets alike_;
+    PacketRun (*run_)(const void*, uint32_t) = nullptr;
 };
 
 /// Each function is that of Device.
@@ -95,7 +97,7 @@ struct NetworkLibrary {
                  void (*each)(void* context, const char* provider, const char* interface,
                               const char* refused)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 2;
+inline constexpr uint64_t kNetworkAbi = 3;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

@@ -103,6 +103,15 @@ struct AlikePackets {
     uint32_t count = 0;
 };
 
+/// Packets of a send from an index on that are of one message, whole and under one status, and whose payloads lie one
+/// behind the other in two places.
+struct PacketRun {
+    const std::byte* data[2] = {};
+    size_t bytes[2] = {};  ///< `count` payloads in all
+    PacketStatus status = {};
+    uint32_t count = 0;
+};
+
 /// Packets that a message of `bytes` takes; an empty message takes one.
 [[nodiscard]] constexpr uint32_t packets_for(size_t bytes) {
     return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + kPayloadBytes - 1) / kPayloadBytes);

@@ -178,6 +178,7 @@ class VeloPath {
         /// those into the mailbox, whose lines the receiver has.
         [[gnu::noinline]] uint64_t word(uint32_t index, std::byte* payload) const;
         [[nodiscard]] AlikePackets alike() const;
+        [[nodiscard]] PacketRun run(uint32_t index) const;
         [[nodiscard]] PacketStatus status() const {
             return {.message_class = static_cast<MessageClass>(send.message_class),
                     .contact = contact,
@@ -194,7 +195,10 @@ class VeloPath {
         mutable size_t at = 0;       ///< message of the packet that was filled last
         mutable uint32_t first = 0;  ///< its first packet
 
-        PacketStatus operator()(uint32_t index, std::byte* payload) const;
+        PacketStatus operator()(uint32_t index, std::byte* payload) const { return of(index)(index - first, payload); }
+        [[nodiscard]] PacketRun run(uint32_t index) const { return of(index).run(index - first); }
+        /// The message that the packet is of.
+        [[nodiscard]] PartFill of(uint32_t index) const;
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
@@ -394,10 +398,28 @@ AlikePackets VeloPath<D>::PartFill::alike() const {
 }
 
 template <class D>
-PacketStatus VeloPath<D>::TogetherFill::operator()(uint32_t index, std::byte* payload) const {
+PacketRun VeloPath<D>::PartFill::run(uint32_t index) const {
+    const uint32_t offset = send.done + index * kPayload;
+    if (contact || offset >= send.total) return {};
+    const uint32_t count = packets_for(send.total - offset) - 1;
+    PacketRun run = {.status = status(), .count = count};
+    size_t left = size_t{count} * kPayload;
+    size_t at = offset;
+    for (uint32_t part = 0; part < 2; ++part) {
+        const size_t skipped = std::min<size_t>(at, send.bytes[part]);
+        run.data[part] = static_cast<const std::byte*>(send.data[part]) + skipped;
+        run.bytes[part] = std::min(left, send.bytes[part] - skipped);
+        at -= skipped;
+        left -= run.bytes[part];
+    }
+    return run;
+}
+
+template <class D>
+typename VeloPath<D>::PartFill VeloPath<D>::TogetherFill::of(uint32_t index) const {
     if (index < first) at = first = 0;
     for (uint32_t packets; index - first >= (packets = packets_for(sends[at]->total)); ++at) first += packets;
-    return PartFill{.path = path, .to = to, .send = *sends[at], .contact = false, .opens = 0}(index - first, payload);
+    return {.path = path, .to = to, .send = *sends[at], .contact = false, .opens = 0};
 }
 
 template <class D>

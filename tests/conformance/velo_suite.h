@@ -81,6 +81,17 @@ struct PartlyAlike {
                 .first = first,
                 .count = packets - first - 1};
     }
+    /// In two places, unless it begins in the second.
+    [[nodiscard]] PacketRun run(uint32_t index) const {
+        if (index < first || index + 1 >= packets) return {};
+        const std::byte* const at = data.data() + size_t{index} * kPayloadBytes;
+        const size_t bytes = size_t{packets - index - 1} * kPayloadBytes;
+        const size_t front = std::min<size_t>(bytes, 100);
+        return {.data = {at, at + front},
+                .bytes = {front, bytes - front},
+                .status = alike().status,
+                .count = packets - index - 1};
+    }
     PacketStatus operator()(uint32_t index, std::byte* payload) const {
         std::memcpy(payload, data.data() + size_t{index} * kPayloadBytes, kPayloadBytes);
         PacketStatus status = alike().status;
@@ -92,7 +103,7 @@ struct PartlyAlike {
 TYPED_TEST_P(DeviceVelo, packets_that_are_alike_come_like_others) {
     this->open(2);
     const DeviceLimits limits = this->device(1).limits();
-    const uint32_t packets_max = std::min({40u, limits.mailbox_slots, limits.send_packets_max});
+    const uint32_t packets_max = std::min({80u, limits.mailbox_slots, limits.send_packets_max});
     uint8_t number = 0;
     for (uint32_t packets = 1; packets <= packets_max; ++packets) {
         for (uint32_t first = 0; first < std::min(packets, 3u); ++first) {

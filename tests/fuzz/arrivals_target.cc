@@ -140,6 +140,23 @@ void write_slots(Input& input, Scene& scene) {
     scene.write(slots.data(), count * kPacketBytes - (input.below(8) == 0 ? input.below(kPacketBytes) : 0));
 }
 
+/// A run, which may name more or fewer packets than there are, and one packet behind it.
+void write_run(Input& input, Scene& scene) {
+    std::array<Packet, ofi::kPartPacketsMin + 2> slots = {};
+    const auto packets = static_cast<uint32_t>(ofi::kRunPacketsMin - 1 + input.below(40));
+    const uint32_t said = input.below(3) == 0 ? input.take<uint32_t>() : packets;
+    std::memcpy(slots[0].payload, &said, sizeof said);
+    PacketStatus status = {.node = any_node(input), .lap = static_cast<uint8_t>(input.below(4))};
+    status.contact = input.below(4) == 0;
+    slots[0].status = ofi::with_length(status.pack(), ofi::kRunLength);
+    const size_t behind = std::min(ofi::run_bytes(packets) / kPacketBytes, slots.size() - 1);
+    status.lap = static_cast<uint8_t>(status.lap + packets);
+    status.end_of_message = true;
+    slots[behind].status = status.pack();
+    const size_t cut = input.below(4) == 0 ? input.below(static_cast<uint32_t>(behind)) : 0;
+    scene.write(slots.data(), (behind + 1 - cut) * kPacketBytes);
+}
+
 void write_hello(Input& input, Scene& scene) {
     std::array<Packet, ofi::kHelloSlotsMax> slots;
     Address sender = scene.own(any_node(input));
@@ -169,7 +186,7 @@ void write_signal(Input& input, Scene& scene) {
 void arrivals(Input& input) {
     Scene scene;
     for (int message = 0; message < kMessagesMax && !input.empty(); ++message) {
-        switch (input.below(6)) {
+        switch (input.below(7)) {
             case 0: {
                 std::vector<std::byte> bytes(input.below(kBytesMax));
                 const auto some = input.bytes(bytes.size());
@@ -182,6 +199,7 @@ void arrivals(Input& input) {
             case 3: write_signal(input, scene); break;
             case 4: scene.talk(); break;
             case 5: scene.take(static_cast<uint32_t>(input.below(8)), input.flag()); break;
+            case 6: write_run(input, scene); break;
         }
     }
     scene.finish();

@@ -22,6 +22,7 @@ class ScriptedDevice {
         PacketStatus status;
         std::array<std::byte, kPayloadBytes> payload;
         bool alike = false;  ///< not asked for one by one
+        bool in_run = false;
     };
 
     template <class Fill>
@@ -30,6 +31,7 @@ class ScriptedDevice {
         if (refuses_contact && admission == Admission::kContact) return Status::kAgain;
         AlikePackets alike;
         if constexpr (requires { fill.alike(); }) alike = fill.alike();
+        if (takes_runs) return send_by_runs(packets, fill);
         for (uint32_t i = 0; i < packets; ++i) {
             Sent packet;
             if (const uint32_t index = i - alike.first; index < alike.count) {
@@ -43,6 +45,29 @@ class ScriptedDevice {
             sent.push_back(packet);
         }
         ++sends;
+        return Status::kOk;
+    }
+    template <class Fill>
+    Status send_by_runs(uint32_t packets, Fill& fill) {
+        for (uint32_t i = 0; i < packets;) {
+            PacketRun run;
+            if constexpr (requires { fill.run(0u); }) run = fill.run(i);
+            EXPECT_EQ(run.bytes[0] + run.bytes[1], run.count * kPayloadBytes);
+            if (run.count == 0) {
+                Sent& packet = sent.emplace_back();
+                packet.status = fill(i++, packet.payload.data());
+                continue;
+            }
+            for (uint32_t of_run = 0; of_run < run.count && i < packets; ++of_run, ++i) {
+                Sent& packet = sent.emplace_back();
+                packet.in_run = true;
+                packet.status = run.status;
+                for (size_t byte = 0; byte < kPayloadBytes; ++byte) {
+                    const size_t at = of_run * kPayloadBytes + byte;
+                    packet.payload[byte] = at < run.bytes[0] ? run.data[0][at] : run.data[1][at - run.bytes[0]];
+                }
+            }
+        }
         return Status::kOk;
     }
     [[nodiscard]] DeviceLimits limits() const { return {.send_packets_max = send_packets_max}; }
@@ -67,6 +92,7 @@ class ScriptedDevice {
     uint32_t sends = 0;
     bool refuses_control = false;
     bool refuses_contact = false;
+    bool takes_runs = false;
     std::vector<Sent> sent;
     std::deque<Packet> shown;
 };
@@ -322,10 +348,46 @@ TEST_F(VeloPathTogether, a_message_longer_than_one_send_goes_in_several) {
     EXPECT_FALSE(messages[0].stalled);
 }
 
-TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
-    constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
-    std::vector<std::byte> data(6 * kPayload);
-    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
+
+flowctl::Plan uncredited(uint32_t slots) {
+    return std::get<flowctl::Plan>(
+        flowctl::plan({.mode = flowctl::Mode::kNone, .peers = 1, .mailbox_slots = slots}));
+}
+
+/// A message of `total` bytes in two parts, at `data`.
+velo_send_t message_of(std::byte* data, uint32_t head, uint32_t total) {
+    velo_send_t send = {};
+    send.data[0] = data;
+    send.data[1] = data + head;
+    send.bytes[0] = head;
+    send.bytes[1] = total - head;
+    send.total = total;
+    return send;
+}
+
+class VeloPathPackets : public testing::TestWithParam<bool> {
+  protected:
+    VeloPathPackets() : data(6 * kPayload) {
+        for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
+    }
+    /// Packets [first, ...) are those of a message of `total` bytes at `data`.
+    void expect_message(const std::vector<ScriptedDevice::Sent>& sent, uint32_t first, uint32_t total) {
+        for (uint32_t i = 0; i < packets_for(total); ++i) {
+            ASSERT_LT(first + i, sent.size());
+            const ScriptedDevice::Sent& packet = sent[first + i];
+            const uint32_t length = std::min(kPayload, total - i * kPayload);
+            EXPECT_EQ(packet.status.length, length);
+            EXPECT_EQ(packet.status.end_of_message, i + 1 == packets_for(total));
+            EXPECT_EQ(std::memcmp(packet.payload.data(), &data[i * kPayload], length), 0) << "packet " << i;
+        }
+    }
+
+    std::vector<std::byte> data;
+};
+
+TEST_P(VeloPathPackets, whole_packets_need_not_be_asked_for) {
+    const bool runs = GetParam();
     for (const uint32_t total : {1u, 55u, 56u, 57u, 112u, 113u, 200u, 6 * kPayload - 1, 6 * kPayload}) {
         for (const uint32_t head : {0u, 1u, 14u, 55u, 56u, 57u, 111u, 112u, total}) {
             for (const uint32_t slots : {3u, 64u}) {
@@ -333,35 +395,46 @@ TEST(VeloPathPackets, whole_packets_of_the_last_part_need_not_be_asked_for) {
                 SCOPED_TRACE(testing::Message() << total << " bytes, " << head << " first, " << slots << " slots");
                 ScriptedDevice device;
                 device.view.mailbox_slots = slots;
-                VeloPath<ScriptedDevice> path(
-                    device,
-                    std::get<flowctl::Plan>(
-                        flowctl::plan({.mode = flowctl::Mode::kNone, .peers = 1, .mailbox_slots = 64})),
-                    4096);
-                velo_send_t send = {};
-                send.data[0] = data.data();
-                send.data[1] = data.data() + head;
-                send.bytes[0] = head;
-                send.bytes[1] = total - head;
-                send.total = total;
+                device.takes_runs = runs;
+                VeloPath<ScriptedDevice> path(device, uncredited(64), 4096);
+                velo_send_t send = message_of(data.data(), head, total);
                 ASSERT_EQ(path.send(0, send), Status::kOk);
-
                 ASSERT_EQ(device.sent.size(), packets_for(total));
+                expect_message(device.sent, 0, total);
                 const uint32_t last_part = head == total ? 0 : head;
                 for (uint32_t i = 0; i < device.sent.size(); ++i) {
-                    const ScriptedDevice::Sent& packet = device.sent[i];
-                    const uint32_t offset = i * kPayload;
-                    const uint32_t length = std::min(kPayload, total - offset);
-                    const bool last = offset + length == total;
-                    EXPECT_EQ(packet.status.length, length);
-                    EXPECT_EQ(packet.status.end_of_message, last);
-                    EXPECT_EQ(std::memcmp(packet.payload.data(), data.data() + offset, length), 0) << "packet " << i;
-                    EXPECT_EQ(packet.alike, offset >= last_part && !last) << "packet " << i;
+                    const bool last = i + 1 == device.sent.size();
+                    EXPECT_EQ(device.sent[i].in_run, runs && !last) << "packet " << i;
+                    EXPECT_EQ(device.sent[i].alike, !runs && i * kPayload >= last_part && !last) << "packet " << i;
                 }
             }
         }
     }
 }
+
+TEST_P(VeloPathPackets, messages_that_leave_together_are_whole) {
+    ScriptedDevice device;
+    device.takes_runs = GetParam();
+    VeloPath<ScriptedDevice> path(device, uncredited(64), 4096);
+    const std::array<uint32_t, 4> totals = {200, 8, 6 * kPayload, 57};
+    std::array<velo_send_t, 4> messages;
+    std::array<velo_send_t*, 4> sends;
+    for (size_t i = 0; i < totals.size(); ++i) {
+        messages[i] = message_of(data.data(), std::min(14u, totals[i]), totals[i]);
+        sends[i] = &messages[i];
+    }
+    ASSERT_EQ(path.send_together(0, sends), Status::kOk);
+    uint32_t first = 0;
+    for (const uint32_t total : totals) {
+        expect_message(device.sent, first, total);
+        first += packets_for(total);
+    }
+    EXPECT_EQ(device.sent.size(), first);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fills, VeloPathPackets, testing::Bool(), [](const testing::TestParamInfo<bool>& info) {
+    return info.param ? "runs" : "alike";
+});
 
 }  // namespace
 }  // namespace velo

@@ -20,7 +20,8 @@ struct Frame {
     Packet* slots = nullptr;
     Frame* next = nullptr;  ///< free, or held behind this one
     DeviceAddr to = kNoAddr;
-    uint32_t count = 0;  ///< slots of the message
+    uint32_t packets = 0;
+    uint32_t count = 0;  ///< slots that they take
 };
 
 class Frames {
@@ -40,13 +41,13 @@ class Frames {
         used_ = 0;
     }
 
-    /// For a message of `count` slots. Only where free() is not 0.
-    [[nodiscard]] Frame* take(DeviceAddr to, uint32_t count) {
+    /// Only where free() is not 0.
+    [[nodiscard]] Frame* take(DeviceAddr to, uint32_t packets) {
         Frame* frame = free_;
         free_ = frame->next;
         ++used_;
         frame->to = to;
-        frame->count = count;
+        frame->packets = frame->count = packets;
         frame->next = nullptr;
         return frame;
     }

@@ -91,7 +91,8 @@ void Mailbox::arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, 
     }
     packets_arrived_ += packets;
     if (behind_ - first_ == arrivals_.size()) grow();
-    arrivals_[behind_++ & (arrivals_.size() - 1)] = {at, &buffer, packets, from, contact};
+    arrivals_[behind_++ & (arrivals_.size() - 1)] = {
+        .at = at, .buffer = &buffer, .packets = packets, .from = from, .contact = contact};
 }
 
 void Mailbox::given_back(ReceiveBuffer& buffer) {
@@ -104,7 +105,13 @@ void Mailbox::given_back(ReceiveBuffer& buffer) {
 
 void Mailbox::read(Arrival& arrival, uint32_t packets) {
     ReceiveBuffer& buffer = *arrival.buffer;
-    arrival.at += packets * kPacketBytes;
+    if (arrival.run == 0) {
+        arrival.at += packets * kPacketBytes;
+    } else {
+        arrival.payload += packets * kPayloadBytes;
+        arrival.run -= packets;
+        if (arrival.run == 0) arrival.at += run_bytes(run_packets(arrival.at));
+    }
     arrival.packets -= packets;
     if (arrival.packets == 0) ++first_;
     buffer.state.read(packets);
@@ -121,6 +128,12 @@ bool Mailbox::advance() {
 uint32_t Mailbox::take_alike(std::byte* to, uint32_t packets_max) {
     Arrival& arrival = front();
     if (arrival.contact) return 0;
+    if (arrival.run != 0) {
+        const uint32_t packets = std::min(packets_max, arrival.run);
+        std::memcpy(to, arrival.payload, packets * kPayloadBytes);
+        read(arrival, packets);
+        return packets;
+    }
     const uint32_t most = std::min(packets_max, arrival.packets);
     const uint64_t first = status_at(arrival.at);
     const uint8_t lap = PacketStatus::unpack(first).lap;
@@ -138,8 +151,19 @@ const Packet* Mailbox::shown(const std::byte* at) {
     if (reinterpret_cast<uintptr_t>(at) % alignof(Packet) == 0) [[likely]] {
         return reinterpret_cast<const Packet*>(at);
     }
-    std::memcpy(&aligned_, at, sizeof aligned_);
-    return &aligned_;
+    std::memcpy(&shown_, at, sizeof shown_);
+    return &shown_;
+}
+
+void Mailbox::begin_run(Arrival& arrival) {
+    arrival.run = run_packets(arrival.at);
+    arrival.payload = arrival.at + kPacketBytes;
+}
+
+const Packet* Mailbox::shown_of_run(const Arrival& arrival) {
+    std::memcpy(shown_.payload, arrival.payload, kPayloadBytes);
+    shown_.status = with_length(status_at(arrival.at), kPayloadBytes);
+    return &shown_;
 }
 
 void Mailbox::grow() {

@@ -11,16 +11,10 @@
 
 #include "velo/device.h"
 #include "velo/ofi/endpoint.h"
+#include "velo/ofi/parts.h"
 #include "velo/ofi/receive_space.h"
 
 namespace velo::ofi {
-
-/// The status word of a packet that may lie at any address.
-[[nodiscard]] inline uint64_t status_at(const std::byte* packet) {
-    uint64_t word = 0;
-    std::memcpy(&word, packet + kPayloadBytes, sizeof word);
-    return word;
-}
 
 struct ReceiveBuffer {
     struct Free {
@@ -59,7 +53,8 @@ class Mailbox {
         if (first_ == behind_) return nullptr;
         Arrival& arrival = front();
         from = arrival.from;
-        return shown(arrival.at);
+        if (arrival.run == 0 && is_run(status_at(arrival.at))) begin_run(arrival);
+        return arrival.run != 0 ? shown_of_run(arrival) : shown(arrival.at);
     }
     /// Returns whether the packet that peek() showed came by Admission::kContact.
     bool advance();
@@ -86,11 +81,15 @@ class Mailbox {
         uint32_t packets;
         DeviceAddr from;
         bool contact;
+        uint32_t run = 0;  ///< packets left of the run that `at` is in
+        const std::byte* payload = nullptr;  ///< of the next one of these
     };
 
     Arrival& front() { return arrivals_[first_ & (arrivals_.size() - 1)]; }
     /// A stranger's message of an odd length may have moved what follows it off a packet's alignment.
     const Packet* shown(const std::byte* at);
+    const Packet* shown_of_run(const Arrival& arrival);
+    static void begin_run(Arrival& arrival);
     void read(Arrival& arrival, uint32_t packets);
     ReceiveBuffer& make_buffer();
     void reuse(ReceiveBuffer& buffer);
@@ -108,7 +107,7 @@ class Mailbox {
     uint32_t posted_ = 0;
     uint64_t starved_ = 0;
     uint64_t packets_arrived_ = 0;
-    Packet aligned_ = {};
+    Packet shown_ = {};  ///< one that does not lie in a buffer as it is shown
 };
 
 }  // namespace velo::ofi

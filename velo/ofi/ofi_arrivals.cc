@@ -89,7 +89,7 @@ void OfiDevice::message_arrived(ReceiveBuffer& buffer, const std::byte* at, size
         ++ofi_counters_.malformed;
     } else if (const PacketStatus first = PacketStatus::unpack(status_at(at)); first.message_class != kDeviceClass)
         [[likely]] {
-        packets = packets_arrived(at, static_cast<uint32_t>(bytes / kPacketBytes), from, peer, contact);
+        packets = packets_arrived({at, bytes}, from, peer, contact);
     } else if (first.tag == static_cast<uint8_t>(SlotTag::kHello)) {
         hello_arrived({at, bytes}, from);
     } else {
@@ -114,30 +114,39 @@ DeviceAddr OfiDevice::identify(uint32_t source, fi_addr_t from) {
 }
 
 /// Returns how many packets there are to read: all or none.
-uint32_t OfiDevice::packets_arrived(const std::byte* at, uint32_t packets, fi_addr_t from, DeviceAddr& addr,
-                                    bool& contact) {
-    const uint64_t first = status_at(at);
+uint32_t OfiDevice::packets_arrived(std::span<const std::byte> part, fi_addr_t from, DeviceAddr& addr, bool& contact) {
+    const uint64_t first = status_at(part.data());
     addr = identify(source_of(first), from);
     if (addr == kNoAddr) [[unlikely]] {
-        counters_.packets_unknown_source += packets;
+        counters_.packets_unknown_source += part.size() / kPacketBytes;
         stranger("packets");
         return 0;
     }
     Peer& peer = *peers_[addr];
     contact = PacketStatus::fills_contact_slot(first);
-    bool right = !contact || packets == 1;
-    for (uint32_t i = 0; i < packets; ++i) {
-        const uint64_t word = status_at(at + i * kPacketBytes);
-        if (word == PacketStatus::with_lap(first, static_cast<uint8_t>(peer.received + i))) continue;
+    const uint64_t part_packets = mailbox_.space().part_bytes() / kPacketBytes;
+    bool right = true;
+    uint64_t packets = 0;
+    for (size_t at = 0; at < part.size();) {
+        const uint64_t word = status_at(&part[at]);
+        const auto lap = static_cast<uint8_t>(peer.received + packets);
+        const bool run = is_run(word);
+        const uint32_t here = run ? run_packets(&part[at]) : 1;
+        if (run && (here < kRunPacketsMin || here > part_packets || run_bytes(here) > part.size() - at)) [[unlikely]] {
+            return ++ofi_counters_.malformed, 0;
+        }
+        packets += here;
+        at += run ? run_bytes(here) : kPacketBytes;
+        if (word == PacketStatus::with_lap(first, lap)) continue;
         const PacketStatus status = PacketStatus::unpack(word);
         right = right && source_of(word) == source_of(first) && status.message_class != kDeviceClass &&
                 status.contact == contact;
-        if (status.lap == static_cast<uint8_t>(peer.received + i)) continue;
+        if (status.lap == lap) continue;
         // Only a peer whose place is known can spoil its own stream.
         if (!place_known(peer)) return ++ofi_counters_.malformed, 0;
         return stream_broke(addr), 0;
     }
-    if (!right) [[unlikely]]
+    if (!right || packets > (contact ? 1 : part_packets)) [[unlikely]]
         return ++ofi_counters_.malformed, 0;
     ++peer.messages_received;
     health_.heard(peer.health);
@@ -147,7 +156,7 @@ uint32_t OfiDevice::packets_arrived(const std::byte* at, uint32_t packets, fi_ad
         drive(addr);
     }
     peer.received = static_cast<uint8_t>(peer.received + packets);
-    return packets;
+    return static_cast<uint32_t>(packets);
 }
 
 void OfiDevice::stream_broke(DeviceAddr peer) {

@@ -92,7 +92,7 @@ OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
       rma_(endpoint_, config.ports),
       own_(own_address(config, endpoint_)),
       source_(source_of(config.node, config.vpid)),
-      send_packets_max_(endpoint_.part_packets(config.mailbox_slots)),
+      send_packets_max_(kSendPartsMax * endpoint_.part_packets(config.mailbox_slots)),
       peers_with_room_(peers_planned(config)),
       gate_(config.contact_slots),
       health_(config.peer_timeout_ns),
@@ -165,26 +165,17 @@ void OfiDevice::hold(DeviceAddr to, Frame* frames) {
     drive(to);
 }
 
-/// Writes packets [first, first + count) of a send, which is one message.
-void OfiDevice::fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
-                          const PacketFill& fill) {
-    const AlikePackets& alike = fill.alike();
+/// Writes packets [first, first + count) of a send, which is one message of the provider. Returns its slots.
+uint32_t OfiDevice::fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
+                              const PacketFill& fill) {
     const uint64_t own = source_ | uint64_t{contact} << PacketStatus::kContactBit;
-    const uint64_t alike_word = (alike.status.pack() & ~kSourceMask) | own;
-    for (uint32_t i = 0; i < count; ++i) {
-        uint64_t word = alike_word;
-        if (const uint32_t index = first + i - alike.first; index < alike.count) {
-            std::memcpy(slots[i].payload, alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
-        } else {
-            word = (fill(first + i, slots[i].payload) & ~kSourceMask) | own;
-        }
-        slots[i].status = PacketStatus::with_lap(word, static_cast<uint8_t>(peer.sent + i));
-    }
+    const uint32_t written = write_part(slots, fill, first, count, own, peer.sent);
     peer.sent = static_cast<uint8_t>(peer.sent + count);
     if (contact) [[unlikely]] {
         peer.contact_packet = slots[0];
         peer.contact.sent();
     }
+    return written;
 }
 
 Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) {
@@ -205,18 +196,19 @@ Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, Pac
     counters_.packets_sent += packets;
     pacer_.traffic(now_ns_);
     if (packets <= scratch_.size()) {
-        fill_part(peer, scratch_.data(), 0, packets, contact, fill);
-        if (transmit(to, scratch_.data(), packets)) return Status::kOk;
+        const uint32_t slots = fill_part(peer, scratch_.data(), 0, packets, contact, fill);
+        if (transmit(to, scratch_.data(), slots)) return Status::kOk;
         Frame* frame = frames_.take(to, packets);
-        std::memcpy(frame->slots, scratch_.data(), packets * kPacketBytes);
+        frame->count = slots;
+        std::memcpy(frame->slots, scratch_.data(), slots * kPacketBytes);
         hold(to, frame);
         return Status::kOk;
     }
     Frame** last = nullptr;
     for (uint32_t done = 0; done < packets;) {
         Frame* frame = frames_.take(to, std::min(packets - done, peer.part_packets));
-        fill_part(peer, frame->slots, done, frame->count, contact, fill);
-        done += frame->count;
+        frame->count = fill_part(peer, frame->slots, done, frame->packets, contact, fill);
+        done += frame->packets;
         if (last == nullptr && transmit_frame(*frame)) continue;
         if (last == nullptr) {
             hold(to, frame);
@@ -277,7 +269,7 @@ DeviceReport OfiDevice::report(DeviceAddr addr) const {
     }
     const Peer& peer = checked(addr);
     uint32_t held = peer.contact.blocks() ? 1 : 0;
-    for (const Frame* frame = peer.held; frame != nullptr; frame = frame->next) held += frame->count;
+    for (const Frame* frame = peer.held; frame != nullptr; frame = frame->next) held += frame->packets;
     return {.mailbox_slots = peer.facts.mailbox_slots,
             .held_packets = held,
             .operations = rma_.operations(addr)};

@@ -97,6 +97,8 @@ class OfiDevice final : public NetworkDevice {
     static constexpr uint64_t kCloseNs = 100'000'000;
     static constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     static constexpr uint32_t kPortsMax = 8;
+    /// Longest messages of the provider that one send() takes.
+    static constexpr uint32_t kSendPartsMax = 4;
 
   private:
     struct Peer {
@@ -153,7 +155,7 @@ class OfiDevice final : public NetworkDevice {
     bool read_error();
     void frame_failed(Frame& frame, int error);
     void message_arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, fi_addr_t from);
-    uint32_t packets_arrived(const std::byte* at, uint32_t packets, fi_addr_t from, DeviceAddr& peer, bool& contact);
+    uint32_t packets_arrived(std::span<const std::byte> part, fi_addr_t from, DeviceAddr& peer, bool& contact);
     [[gnu::cold]] void hello_arrived(std::span<const std::byte> message, fi_addr_t from);
     void signal_arrived(std::span<const std::byte> message, fi_addr_t from);
     DeviceAddr identify(uint32_t source, fi_addr_t from);
@@ -166,7 +168,8 @@ class OfiDevice final : public NetworkDevice {
     bool transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion = false);
     bool transmit_frame(Frame& frame);
     void hold(DeviceAddr to, Frame* frames);
-    void fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact, const PacketFill& fill);
+    uint32_t fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
+                       const PacketFill& fill);
     bool refused(ssize_t result, DeviceAddr to);
     Status again() {
         refused_ = true;

@@ -46,7 +46,9 @@ Status OfiDevice::know(const Address& address, DeviceAddr& out, base::Failure* f
     peer->facts = {
         .node = head.node, .vpid = head.vpid, .host_name = head.host_name, .mailbox_slots = head.mailbox_slots};
     peer->token = head.token;
-    peer->part_packets = endpoint_.part_packets(head.mailbox_slots);
+    // Frames hold no more than this process's own mailbox takes.
+    peer->part_packets =
+        std::min(endpoint_.part_packets(head.mailbox_slots), endpoint_.part_packets(config_.mailbox_slots));
     peer->endpoint.assign(address.endpoint().begin(), address.endpoint().end());
     const auto addr = static_cast<DeviceAddr>(peers_.size());
     peers_.push_back(std::move(peer));

@@ -35,7 +35,7 @@ struct Kind {
 };
 /// ofi_rxm cuts what is longer than its 16 KiB buffers into pieces, and lets the messages behind it overtake those that
 /// find no room (seen with 31 senders; libfabric 1.17).
-constexpr uint32_t kRxmPackets = 128;
+constexpr uint32_t kRxmPackets = 224;
 constexpr std::array kKinds = {
     Kind{"cxi"},
     Kind{"efa"},

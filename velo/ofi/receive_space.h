@@ -19,7 +19,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -27,16 +26,18 @@
 
 namespace velo::ofi {
 
-/// Packets of the longest message that a mailbox takes: a power of two in this range, so long that tails stay under an
-/// eighth of the mailbox, where it has kWasteSlots or more. All processes have to agree on it (kProtocolVersion). Over
-/// net a send of 64 packets takes 8 us where one packet takes 6, and each further 64 take 1 to 2.
+/// Packets of the longest message that a mailbox takes: a multiple of kPartPacketsStep in this range, so long that
+/// tails stay under an eighth of the mailbox, where it has kWasteSlots or more. All processes have to agree on it
+/// (kProtocolVersion). Over net a send of 64 packets takes 8 us where one packet takes 6, and each further 64 take 1
+/// to 2. The longest holds 32 KiB and a header of the host's.
 inline constexpr uint32_t kPartPacketsMin = 64;
-inline constexpr uint32_t kPartPacketsMax = 512;
+inline constexpr uint32_t kPartPacketsStep = 32;
+inline constexpr uint32_t kPartPacketsMax = 640;
 inline constexpr size_t kPartBytesMax = kPartPacketsMax * kPacketBytes;
 
 class ReceiveSpace {
   public:
-    static constexpr uint32_t kBuffersMin = 4;
+    static constexpr uint32_t kBuffersMin = 3;
     static constexpr uint32_t kBuffersMax = 16;
     /// Tails waste at most 1 / kWasteShare of a mailbox of at least kWasteSlots slots.
     static constexpr uint32_t kWasteShare = 8;
@@ -57,7 +58,8 @@ class ReceiveSpace {
 
     /// Packets of the longest message to a mailbox of so many slots.
     [[nodiscard]] static constexpr uint32_t part_packets(uint32_t slots, uint32_t packets_max = kPartPacketsMax) {
-        return std::clamp(std::bit_floor(slots / kWasteShare / kBuffersMin), kPartPacketsMin, packets_max);
+        const uint32_t most = slots / kWasteShare / kBuffersMin / kPartPacketsStep * kPartPacketsStep;
+        return std::clamp(most, kPartPacketsMin, packets_max);
     }
     [[nodiscard]] constexpr size_t part_bytes() const { return part_bytes_; }
 

@@ -1,7 +1,7 @@
 /// The messages of the device itself, and the address that a process publishes.
 ///
-/// Every message is a number of slots (velo/packet.h), status words included. Messages of the engine have its classes,
-/// those of the device have kDeviceClass; their tag says which:
+/// Every message is a number of slots (velo/packet.h), status words included. Messages of the engine have its classes
+/// (velo/ofi/parts.h), those of the device have kDeviceClass; their tag says which:
 ///
 ///   kHello   1 to kHelloSlotsMax slots whose payloads, one behind the other, are the receiver's token and the sender's
 ///            address. It goes ahead of everything else to a peer.
@@ -26,7 +26,7 @@
 namespace velo::ofi {
 
 /// Counts up with every change of what is said here, or of ReceiveSpace::part_packets().
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 
 /// Longest name of an endpoint: IPv6 28 bytes, efa 32, shm a string of up to 108.
 inline constexpr size_t kEndpointNameBytesMax = 128;

@@ -1,0 +1,84 @@
+/// Packets on the wire of a network: what one message of the provider carries of one send().
+///
+/// A part is a row of slots (velo/packet.h) and of runs. A run is many packets of one message that differ in nothing
+/// but their payloads: one slot whose status word is theirs, but for kRunLength in the place of their length, and whose
+/// payload is their number; then their payloads, one behind the other, room for one payload more, and as many bytes as
+/// are missing to a whole slot. So they are copied as one piece, and no part is longer than a slot for each packet.
+///
+/// The last packet of a message is never in a run; its payload can be put behind those of the run.
+///
+/// Pure. Source: velo/packet.h; the length is free because a payload has at most kPayloadBytes.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "velo/network_device.h"
+#include "velo/ofi/wire.h"
+#include "velo/packet.h"
+
+namespace velo::ofi {
+
+/// The status word of a packet that may lie at any address.
+[[nodiscard]] inline uint64_t status_at(const std::byte* packet) {
+    uint64_t word = 0;
+    std::memcpy(&word, packet + kPayloadBytes, sizeof word);
+    return word;
+}
+
+inline constexpr uint64_t kLengthMask = 0x7f;
+/// A length that no packet has.
+inline constexpr uint64_t kRunLength = kLengthMask;
+/// Fewer packets go as slots: a run of so many is shorter than they are.
+inline constexpr uint32_t kRunPacketsMin = 32;
+
+[[nodiscard]] constexpr uint64_t with_length(uint64_t word, uint64_t length) {
+    return (word & ~(kLengthMask << PacketStatus::kLengthBit)) | length << PacketStatus::kLengthBit;
+}
+[[nodiscard]] constexpr bool is_run(uint64_t word) {
+    return (word >> PacketStatus::kLengthBit & kLengthMask) == kRunLength;
+}
+/// The packets of a run whose first slot is there, as its sender says.
+[[nodiscard]] inline uint32_t run_packets(const std::byte* slot) {
+    uint32_t packets = 0;
+    std::memcpy(&packets, slot, sizeof packets);
+    return packets;
+}
+/// What a run of so many packets takes on the wire.
+[[nodiscard]] constexpr size_t run_bytes(uint32_t packets) {
+    return (kPacketBytes + (size_t{packets} + 1) * kPayloadBytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
+}
+static_assert(run_bytes(kRunPacketsMin) <= kRunPacketsMin * kPacketBytes);
+
+/// Writes packets [first, first + count) of a send and returns how many slots they take. `own`: the sender's bits of
+/// each status word; `lap`: of the first.
+inline uint32_t write_part(Packet* slots, const PacketFill& fill, uint32_t first, uint32_t count, uint64_t own,
+                           uint8_t lap) {
+    Packet* slot = slots;
+    for (uint32_t done = 0; done < count;) {
+        const uint8_t here = static_cast<uint8_t>(lap + done);
+        const PacketRun run = count - done < kRunPacketsMin ? PacketRun{} : fill.run(first + done);
+        const uint32_t packets = std::min(run.count, count - done);
+        if (packets < kRunPacketsMin) {
+            const uint64_t word = fill(first + done, slot->payload);
+            slot->status = PacketStatus::with_lap((word & ~kSourceMask) | own, here);
+            ++slot;
+            ++done;
+            continue;
+        }
+        std::memcpy(slot->payload, &packets, sizeof packets);
+        slot->status = PacketStatus::with_lap(with_length((run.status.pack() & ~kSourceMask) | own, kRunLength), here);
+        const size_t bytes = size_t{packets} * kPayloadBytes;
+        const size_t front = std::min(bytes, run.bytes[0]);
+        auto* const to = reinterpret_cast<std::byte*>(slot + 1);
+        if (front != 0) std::memcpy(to, run.data[0], front);
+        if (front != bytes) std::memcpy(to + front, run.data[1], bytes - front);
+        slot += run_bytes(packets) / kPacketBytes;
+        done += packets;
+    }
+    return static_cast<uint32_t>(slot - slots);
+}
+
+}  // namespace velo::ofi
