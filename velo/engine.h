@@ -110,6 +110,9 @@ class Engine {
     /// The trace's last lines.
     [[gnu::cold]] void finish_trace(const velo_counters_t& counters);
     [[nodiscard]] const EngineOptions& options() const { return options_; }
+    [[nodiscard]] size_t device_send_bytes_max() const {
+        return device_ ? size_t{device_->limits().send_packets_max} * kPayloadBytes : 0;
+    }
     [[nodiscard]] const char* device_name() const { return device_ ? device_->name() : "no device"; }
 
   private:
@@ -203,6 +206,7 @@ class Engine {
     static constexpr uint32_t kCopiesMax = 1u << 16;
     static constexpr uint32_t kCopyBytesMax = 1024;
     static constexpr uint32_t kTogetherMax = 32;  ///< messages that leave in one go
+    static constexpr uint32_t kGatheredBytesMax = 16384 + 64;  ///< a longer message gains nothing by others beside it
     /// How often a device that does not see processes is told for which peers something waits, and after how long
     /// without any event a process in MPI is taken for waiting.
     static constexpr uint64_t kWatchPeersNs = 250'000'000;
@@ -279,9 +283,9 @@ class Engine {
     [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const void* header, uint32_t header_bytes,
                                           const void* payload, uint32_t payload_bytes, uint8_t tag);
     void enqueue(velo_peer& peer, velo_send_t& send);
-    /// A message has gone to this peer since the last progress: further ones go together, at the next.
-    [[nodiscard]] bool waits_for_others(const velo_peer& peer) const {
-        return gathers_ && peer.path == VELO_PATH_DEVICE && peer.sent_poll == polls_;
+    /// A message has gone to this peer since the last progress: further short ones go together, at the next.
+    [[nodiscard]] bool waits_for_others(const velo_peer& peer, uint32_t bytes) const {
+        return gathers_ && bytes <= kGatheredBytesMax && peer.path == VELO_PATH_DEVICE && peer.sent_poll == polls_;
     }
     uint32_t send_together(velo_peer& peer);
     void watch_peers(uint64_t now);

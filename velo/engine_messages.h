@@ -36,7 +36,7 @@ Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t h
     if (!peer.pending.empty()) return Status::kAgain;
     if (peer.path != VELO_PATH_DEVICE) return try_send(peer, send);
     // Half a message must not go: nobody would be left to send the rest.
-    if (waits_for_others(peer) || !velo_->sendable(peer.index, send.total)) return Status::kAgain;
+    if (waits_for_others(peer, send.total) || !velo_->sendable(peer.index, send.total)) return Status::kAgain;
     const Status status = velo_->send_whole(peer.index, send);
     if (status == Status::kOk) peer.sent_poll = polls_;
     return status;
@@ -103,7 +103,7 @@ bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_
     send.done = 0;
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
-    if (peer.pending.empty() && !waits_for_others(peer) && try_send(peer, send) == Status::kOk) {
+    if (peer.pending.empty() && !waits_for_others(peer, send.total) && try_send(peer, send) == Status::kOk) {
         peer.sent_poll = polls_;
         return true;
     }
@@ -215,6 +215,7 @@ uint32_t Engine<D>::send_together(velo_peer& peer) {
     uint32_t packets = 0;
     for (velo_send_t* send = peer.pending.front(); send != nullptr && count < sends.size(); send = send->next) {
         packets += packets_for(send->total);
+        if (send->total > kGatheredBytesMax) break;
         if (send->done != 0 || source_gone(*send) || !velo_->sendable_whole(peer.index, packets)) break;
         sends[count++] = send;
     }

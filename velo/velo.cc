@@ -165,6 +165,10 @@ bool velo_network_used(const velo_engine_t* engine) noexcept {
     return engine->options().network_used;
 }
 
+size_t velo_device_send_bytes_max(const velo_engine_t* engine) noexcept {
+    return engine->device_send_bytes_max();
+}
+
 const char* velo_device_name(const velo_engine_t* engine) noexcept {
     return engine->device_name();
 }

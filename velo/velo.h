@@ -211,6 +211,9 @@ bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 /* True when the device is that of a network: it reaches other hosts. */
 bool velo_network_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 
+/* Longest message that the device takes in one go. Good while the engine is open, and has a device. */
+size_t velo_device_send_bytes_max(const velo_engine_t* engine) VELO_NOEXCEPT;
+
 /* The carrier of packets to other nodes, for the user: "net (eth0)". Good while the engine is open. */
 const char* velo_device_name(const velo_engine_t* engine) VELO_NOEXCEPT;
 

@@ -64,7 +64,7 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_process_t);
 /* A descriptor; its payload follows it in memory. */
 typedef struct mca_btl_velo_frag_t {
     mca_btl_base_descriptor_t base;
-    mca_btl_base_segment_t segment;
+    mca_btl_base_segment_t segments[2]; /* header, and payload that lies elsewhere */
     velo_send_t send;
     mca_btl_velo_module_t *module;
     mca_btl_velo_endpoint_t *endpoint;
@@ -77,9 +77,9 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
 /* No message is longer by default. */
 #define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
 
-/* Longest message that a network carries as VELO packets by default: to fetch one costs a round trip more. Longer ones
- * would be kept in memory of their own while they wait, which costs more than that. */
-#define MCA_BTL_VELO_NETWORK_BYTES (32768 + 56)
+/* Longest message that a network carries as VELO packets by default, if its device takes it in one go: to fetch one
+ * costs a round trip more, to copy it costs bandwidth. */
+#define MCA_BTL_VELO_NETWORK_BYTES (65536 + 56)
 
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {
@@ -136,7 +136,7 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
 
 /* btl_velo_params.c */
 /* Gives the device's module the limits of a network, but for those that the user has set. */
-void mca_btl_velo_set_network_limits(void);
+void mca_btl_velo_set_network_limits(size_t bytes);
 int mca_btl_velo_register_params(void);
 /* A sentence on what the user gave and cannot be; NULL: nothing. */
 const char *mca_btl_velo_check_params(void);

@@ -305,7 +305,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         return NULL;
     }
     if (velo_network_wanted(params, &identity)) {
-        mca_btl_velo_set_network_limits();
+        mca_btl_velo_set_network_limits(MCA_BTL_VELO_NETWORK_BYTES);
     }
     params->threads = mpi_threads;
     params->on_node_message_bytes_max = longest_message(&mca_btl_velo_component.on_node.super);
@@ -314,6 +314,13 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     if (NULL == mca_btl_velo_component.engine) {
         refuse(error, identity.local_rank);
         return NULL;
+    }
+    if (velo_network_used(mca_btl_velo_component.engine)) {
+        const size_t at_once = velo_device_send_bytes_max(mca_btl_velo_component.engine);
+
+        if (at_once < MCA_BTL_VELO_NETWORK_BYTES) {
+            mca_btl_velo_set_network_limits(at_once);
+        }
     }
     if (OPAL_SUCCESS != init_free_lists()) {
         return NULL;

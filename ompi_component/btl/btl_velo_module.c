@@ -17,8 +17,8 @@
 
 static void construct_frag(mca_btl_velo_frag_t *frag)
 {
-    frag->segment.seg_addr.pval = frag + 1;
-    frag->base.des_segments = &frag->segment;
+    frag->segments[0].seg_addr.pval = frag + 1;
+    frag->base.des_segments = frag->segments;
     frag->base.des_segment_count = 1;
 }
 
@@ -320,7 +320,8 @@ static mca_btl_base_descriptor_t *alloc(mca_btl_base_module_t *btl, mca_btl_base
     if (OPAL_UNLIKELY(NULL == frag)) {
         return NULL;
     }
-    frag->segment.seg_len = size;
+    frag->segments[0].seg_len = size;
+    frag->base.des_segment_count = 1;
     frag->base.des_flags = flags;
     frag->base.order = order;
     return &frag->base;
@@ -354,6 +355,31 @@ static __attribute__((noreturn)) void pack_failed(const mca_btl_base_module_t *b
     mca_btl_velo_end_job(((const mca_btl_velo_module_t *) btl)->path, line);
 }
 
+/* Contiguous payload stays where it is until the message has left. */
+static mca_btl_base_descriptor_t *prepare_in_place(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
+                                                   opal_convertor_t *convertor, uint8_t order, size_t reserve,
+                                                   size_t *size, uint32_t flags)
+{
+    mca_btl_base_descriptor_t *descriptor = alloc(btl, endpoint, order, reserve, flags);
+    mca_btl_velo_frag_t *frag = (mca_btl_velo_frag_t *) descriptor;
+    struct iovec iov = {.iov_base = NULL, .iov_len = *size}; /* NULL: is set to where the payload lies */
+    uint32_t iov_count = 1;
+    const size_t wanted = *size;
+    int rc;
+
+    if (OPAL_UNLIKELY(NULL == descriptor)) {
+        return NULL;
+    }
+    rc = opal_convertor_pack(convertor, &iov, &iov_count, size);
+    if (OPAL_UNLIKELY(0 > rc || 0 == *size || *size > wanted)) {
+        pack_failed(btl, rc, *size, wanted);
+    }
+    frag->segments[1].seg_addr.pval = iov.iov_base;
+    frag->segments[1].seg_len = *size;
+    descriptor->des_segment_count = 2;
+    return descriptor;
+}
+
 static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint,
                                               opal_convertor_t *convertor, uint8_t order, size_t reserve,
                                               size_t *size, uint32_t flags)
@@ -366,6 +392,9 @@ static mca_btl_base_descriptor_t *prepare_src(mca_btl_base_module_t *btl, mca_bt
     }
     if (*size > longest - reserve) {
         *size = longest - reserve;
+    }
+    if (0 != *size && !opal_convertor_need_buffers(convertor)) {
+        return prepare_in_place(btl, endpoint, convertor, order, reserve, size, flags);
     }
     descriptor = alloc(btl, endpoint, order, reserve + *size, flags);
     if (OPAL_UNLIKELY(NULL == descriptor)) {
@@ -402,9 +431,11 @@ static int send_descriptor(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *
 
     frag->endpoint = endpoint;
     frag->module = (mca_btl_velo_module_t *) btl;
-    frag->send.data[0] = frag->segment.seg_addr.pval;
-    frag->send.bytes[0] = (uint32_t) frag->segment.seg_len;
     frag->send.bytes[1] = 0;
+    for (size_t i = 0; i < descriptor->des_segment_count; ++i) {
+        frag->send.data[i] = frag->segments[i].seg_addr.pval;
+        frag->send.bytes[i] = (uint32_t) frag->segments[i].seg_len;
+    }
     if (!velo_send(mca_btl_velo_component.engine, endpoint->peer, &frag->send, tag)) {
         return OPAL_SUCCESS; /* queued: the callback will come */
     }

@@ -246,7 +246,7 @@ const char *mca_btl_velo_check_params(void)
     return '\0' == refused[0] ? NULL : refused;
 }
 
-void mca_btl_velo_set_network_limits(void)
+void mca_btl_velo_set_network_limits(size_t bytes)
 {
     mca_btl_base_module_t *btl = &mca_btl_velo_component.device.super;
     const struct {
@@ -260,10 +260,12 @@ void mca_btl_velo_set_network_limits(void)
         const mca_base_var_t *var = var_of(limits[i].name);
 
         if (NULL == var || MCA_BASE_VAR_SOURCE_DEFAULT == var->mbv_source) {
-            *limits[i].value = MCA_BTL_VELO_NETWORK_BYTES;
+            *limits[i].value = bytes;
         }
     }
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
+    /* What waits for credits waits where it lies. */
+    btl->btl_flags |= MCA_BTL_FLAGS_SEND_INPLACE;
 }
 
 int mca_btl_velo_register_params(void)
