@@ -13,10 +13,6 @@ namespace velo::ofi {
 namespace {
 
 using conformance::address_of;
-using conformance::Net;
-using conformance::OfiFabric;
-using conformance::send_numbered;
-using conformance::TestPacket;
 
 using Clock = std::chrono::steady_clock;
 
@@ -104,23 +100,25 @@ TEST_F(OfiDoorbell, leaves_signals_to_the_programs_own_threads) {
 
 /// Time stands still after the quiet, so that the device asks its provider for no other reason.
 TEST(OfiQuietDevice, takes_a_packet_that_comes_after_a_quiet_time) {
-    OfiFabric<Net> fabric;
-    for (uint16_t node = 0; node < 2; ++node) fabric.open({.node = node, .mailbox_slots = 64, .faults = {}});
+    constexpr NetworkOptions kOptions = {.provider_include = "net", .interface_include = "lo", .doorbell = true};
+    OfiDevice receiver({.node = 0, .mailbox_slots = 64, .faults = {}}, kOptions);
+    OfiDevice sender({.node = 1, .mailbox_slots = 64, .faults = {}}, kOptions);
     DeviceAddr to = kNoAddr;
-    ASSERT_EQ(fabric[1].connect(address_of(fabric[0]).span(), to), Status::kOk);
+    ASSERT_EQ(sender.connect(address_of(receiver).span(), to, nullptr), Status::kOk);
+    const auto fill = [](uint32_t, std::byte*) { return PacketStatus{.end_of_message = true, .length = 8}; };
     uint64_t now_ns = 1'000'000'000;
     for (uint64_t number = 0; number < 20; ++number) {
-        for (int i = 0; i < 1000; ++i) fabric[0].progress(now_ns += 1000);
+        for (int i = 0; i < 1000; ++i) receiver.progress(now_ns += 1000);
         Status status = Status::kAgain;
         const auto end = Clock::now() + kSoon;
         DeviceAddr from = kNoAddr;
-        while (fabric[0].peek(from) == nullptr && Clock::now() < end) {
-            if (status != Status::kOk) status = send_numbered(fabric[1], to, 1, number, 1, Admission::kCredited);
-            fabric[1].progress(now_ns += 1000 * uint64_t{number == 0});
-            fabric[0].progress(now_ns);
+        while (receiver.peek(from) == nullptr && Clock::now() < end) {
+            if (status != Status::kOk) status = sender.send(to, 1, Admission::kCredited, PacketFill(fill));
+            sender.progress(now_ns += 1000 * uint64_t{number == 0});
+            receiver.progress(now_ns);
         }
-        ASSERT_NE(fabric[0].peek(from), nullptr) << number;
-        fabric[0].advance();
+        ASSERT_NE(receiver.peek(from), nullptr) << number;
+        receiver.advance();
     }
 }
 

@@ -99,7 +99,7 @@ OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
       health_(config.peer_timeout_ns),
       health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)),
       scratch_(std::min(endpoint_.inject_bytes(), mailbox_.space().part_bytes()) / kPacketBytes) {
-    const int ready = endpoint_.wait_descriptor();
+    const int ready = options.doorbell ? endpoint_.wait_descriptor() : -1;
     if (ready < 0) return;
     try {
         doorbell_ = std::make_unique<Doorbell>(ready);

@@ -2,10 +2,8 @@
 ///
 /// A part is a row of slots (velo/packet.h) and of runs. A run is many packets of one message that differ in nothing
 /// but their payloads: one slot whose status word is theirs, but for kRunLength in the place of their length, and whose
-/// payload is their number; then their payloads, one behind the other, room for one payload more, and as many bytes as
-/// are missing to a whole slot. So they are copied as one piece, and no part is longer than a slot for each packet.
-///
-/// The last packet of a message is never in a run; its payload can be put behind those of the run.
+/// payload is their number; then their payloads, one behind the other, and as many bytes as are missing to a whole
+/// slot. So they are copied as one piece, and no part is longer than a slot for each packet.
 ///
 /// Pure. Source: velo/packet.h; the length is free because a payload has at most kPayloadBytes.
 #pragma once
@@ -32,7 +30,7 @@ inline constexpr uint64_t kLengthMask = 0x7f;
 /// A length that no packet has.
 inline constexpr uint64_t kRunLength = kLengthMask;
 /// Fewer packets go as slots: a run of so many is shorter than they are.
-inline constexpr uint32_t kRunPacketsMin = 32;
+inline constexpr uint32_t kRunPacketsMin = 8;
 
 [[nodiscard]] constexpr uint64_t with_length(uint64_t word, uint64_t length) {
     return (word & ~(kLengthMask << PacketStatus::kLengthBit)) | length << PacketStatus::kLengthBit;
@@ -48,7 +46,7 @@ inline constexpr uint32_t kRunPacketsMin = 32;
 }
 /// What a run of so many packets takes on the wire.
 [[nodiscard]] constexpr size_t run_bytes(uint32_t packets) {
-    return (kPacketBytes + (size_t{packets} + 1) * kPayloadBytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
+    return (kPacketBytes + size_t{packets} * kPayloadBytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
 }
 static_assert(run_bytes(kRunPacketsMin) <= kRunPacketsMin * kPacketBytes);
 
