@@ -80,8 +80,6 @@ struct NetworkOptions {
     const char* provider_exclude = "";
     const char* interface_include = "";  ///< names, or address/bits
     const char* interface_exclude = "";
-    /// A thread may sleep until something comes, where the provider can wake it; otherwise it is asked again and again.
-    bool doorbell = false;
     void (*log)(void* context, int level, const char* line) = nullptr;  ///< as velo_host_t::log; may be nullptr
     void* log_context = nullptr;
 };

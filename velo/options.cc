@@ -183,7 +183,6 @@ NetworkOptions network_options(const velo_params_t& params, const velo_host_t& h
             .provider_exclude = params.provider_exclude,
             .interface_include = params.if_include,
             .interface_exclude = params.if_exclude,
-            .doorbell = true,
             .log = host.log,
             .log_context = host.context};
 }

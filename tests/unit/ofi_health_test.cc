@@ -137,17 +137,6 @@ TEST(PollPacer, asks_once_in_an_interval_while_nothing_comes) {
     EXPECT_EQ(asked, 125u);
 }
 
-TEST(PollPacer, asks_seldom_while_a_doorbell_is_armed) {
-    PollPacer pacer;
-    uint32_t asked = 0;
-    for (uint64_t now_ns = 1'000'000; now_ns < 101'000'000; now_ns += 100) asked += pacer.due(now_ns, false, true);
-    EXPECT_EQ(asked, 100'000'000 / PollPacer::kArmedIntervalNs);
-    EXPECT_TRUE(pacer.due(101'000'100, true, true));
-    pacer.traffic(101'000'200);
-    EXPECT_FALSE(pacer.quiet(101'000'200));
-    EXPECT_TRUE(pacer.quiet(101'000'200 + PollPacer::kLingerNs));
-}
-
 TEST(PollPacer, a_first_packet_waits_no_longer_than_the_interval) {
     PollPacer pacer(8'000);
     uint64_t last_ns = 1'000'000;

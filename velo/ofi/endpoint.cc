@@ -47,7 +47,7 @@ void Endpoint::open(size_t completions, uint32_t mailbox_slots) {
     fi_cq_attr cq_attr = {};
     cq_attr.size = completions;
     cq_attr.format = FI_CQ_FORMAT_DATA;
-    cq_attr.wait_obj = waits_for_free(provider()) ? FI_WAIT_FD : FI_WAIT_NONE;
+    cq_attr.wait_obj = FI_WAIT_NONE;
     fid_cq* cq = nullptr;
     check(fi_cq_open(domain, &cq_attr, &cq, nullptr), "fi_cq_open", title_);
     cq_.reset(cq);
@@ -62,17 +62,6 @@ void Endpoint::open(size_t completions, uint32_t mailbox_slots) {
     if (!late) set_longest_message(message_bytes_max);
     check(fi_enable(ep), "fi_enable", title_);
     if (late) set_longest_message(message_bytes_max);
-}
-
-int Endpoint::wait_descriptor() const {
-    int descriptor = -1;
-    if (!waits_for_free(provider()) || fi_control(&cq_->fid, FI_GETWAIT, &descriptor) != 0) return -1;
-    return descriptor;
-}
-
-bool Endpoint::may_wait() const {
-    fid* waited = &cq_->fid;
-    return fi_trywait(fabric_.get(), &waited, 1) == 0;
 }
 
 /// A message that is longer than what is left of a buffer, but not than this, is lost: see ReceiveSpace.

@@ -71,11 +71,6 @@ class Endpoint {
     /// Remote addresses are the owner's virtual ones, and otherwise offsets in the region.
     [[nodiscard]] bool virtual_addresses() const { return mr_mode(FI_MR_VIRT_ADDR); }
 
-    /// Can be read while something is there for the completion queue; -1: this provider has none that costs nothing.
-    [[nodiscard]] int wait_descriptor() const;
-    /// Nothing is there that the descriptor would not show. What it does show may be there.
-    [[nodiscard]] bool may_wait() const;
-
     /// FI_ADDR_NOTAVAIL: it is no name of this provider, or there is no memory.
     [[nodiscard]] fi_addr_t insert(std::span<const std::byte> name) const;
 

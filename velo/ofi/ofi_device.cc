@@ -6,7 +6,6 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
 
 #include "velo/base/clock.h"
 #include "velo/base/shared_segment.h"
@@ -98,16 +97,7 @@ OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
       gate_(config.contact_slots),
       health_(config.peer_timeout_ns),
       health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)),
-      scratch_(std::min(endpoint_.inject_bytes(), mailbox_.space().part_bytes()) / kPacketBytes) {
-    const int ready = options.doorbell ? endpoint_.wait_descriptor() : -1;
-    if (ready < 0) return;
-    try {
-        doorbell_ = std::make_unique<Doorbell>(ready);
-    } catch (const std::system_error& failure) {
-        log(2, "%s: no thread waits for messages, and the provider is asked every few microseconds: %s",
-            endpoint_.title(), failure.what());
-    }
-}
+      scratch_(std::min(endpoint_.inject_bytes(), mailbox_.space().part_bytes()) / kPacketBytes) {}
 
 OfiDevice::~OfiDevice() {
     if (!closing_) announce_ending(base::Ending::kClosed);
@@ -117,7 +107,6 @@ OfiDevice::~OfiDevice() {
         read_completions();
         drive_peers();
     } while ((frames_.used() != 0 || !driven_.empty()) && base::monotonic_ns() < end_ns);
-    doorbell_.reset();
     mailbox_.cancel();
     endpoint_.close();
 }
@@ -252,21 +241,9 @@ uint32_t OfiDevice::take_alike(std::byte* to, uint32_t packets_max) {
     return taken;
 }
 
-/// Whether the provider is to be asked now.
-bool OfiDevice::due(uint64_t now_ns) {
-    const bool busy = this->busy();
-    if (!doorbell_ || busy || !pacer_.quiet(now_ns)) return pacer_.due(now_ns, busy);
-    if (doorbell_->rang()) {
-        pacer_.traffic(now_ns);
-        return true;
-    }
-    if (!doorbell_->armed() && endpoint_.may_wait()) doorbell_->arm();
-    return pacer_.due(now_ns, false, doorbell_->armed());
-}
-
 uint32_t OfiDevice::progress(uint64_t now_ns) {
     now_ns_ = now_ns;
-    if (!due(now_ns)) return 0;
+    if (!pacer_.due(now_ns, busy())) return 0;
     health_.polled(now_ns);
     refused_ = false;
     const uint64_t seen = mailbox_.packets_arrived() + operations_done_;

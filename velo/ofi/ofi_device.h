@@ -19,7 +19,6 @@
 #include "velo/base/check.h"
 #include "velo/network_device.h"
 #include "velo/ofi/contact_gate.h"
-#include "velo/ofi/doorbell.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/frames.h"
 #include "velo/ofi/host_probe.h"
@@ -172,7 +171,6 @@ class OfiDevice final : public NetworkDevice {
     uint32_t fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
                        const PacketFill& fill);
     bool refused(ssize_t result, DeviceAddr to);
-    bool due(uint64_t now_ns);
     Status again() {
         refused_ = true;
         return Status::kAgain;
@@ -203,7 +201,6 @@ class OfiDevice final : public NetworkDevice {
     ContactGate gate_;
     PeerHealth health_;
     PollPacer pacer_;
-    std::unique_ptr<Doorbell> doorbell_;  ///< where the provider has one
     uint64_t now_ns_ = 0;           ///< of the last progress()
     uint64_t operations_done_ = 0;  ///< by the provider
     uint64_t health_check_ns_;

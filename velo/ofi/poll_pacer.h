@@ -3,8 +3,7 @@
 /// An idle fi_cq_read is a system call over the tcp providers (1.2 to 1.8 us), ten times what a message between
 /// processes of one host takes. So the provider is asked in each call of progress() only while its messages come or
 /// something is under way, and otherwise once in an interval, which is what a packet that comes by surprise waits at
-/// most. With a doorbell (doorbell.h) the provider is not asked at all while that is armed, but for a look once in a
-/// long while.
+/// most.
 ///
 /// Pure. Times are nanoseconds of progress()'s clock, which may stand still.
 #pragma once
@@ -18,17 +17,12 @@ class PollPacer {
     static constexpr uint64_t kIdleIntervalNs = 7'000;
     /// Messages that came keep the rate up for so long: a reply and the next message are within it.
     static constexpr uint64_t kLingerNs = 100'000;
-    /// The interval while a doorbell is armed.
-    static constexpr uint64_t kArmedIntervalNs = 1'000'000;
 
     explicit constexpr PollPacer(uint64_t idle_interval_ns = kIdleIntervalNs) : idle_interval_ns_(idle_interval_ns) {}
 
-    /// No message came or went for a while.
-    [[nodiscard]] constexpr bool quiet(uint64_t now_ns) const { return now_ns - traffic_ns_ >= kLingerNs; }
-    /// Whether to ask now; `busy`: something is under way that only asking moves; `armed`: the doorbell is.
-    [[nodiscard]] constexpr bool due(uint64_t now_ns, bool busy, bool armed = false) {
-        const uint64_t interval_ns = armed ? kArmedIntervalNs : idle_interval_ns_;
-        if (!busy && quiet(now_ns) && now_ns - asked_ns_ < interval_ns) return false;
+    /// Whether to ask now; `busy`: something is under way that only asking moves.
+    [[nodiscard]] constexpr bool due(uint64_t now_ns, bool busy) {
+        if (!busy && now_ns - traffic_ns_ >= kLingerNs && now_ns - asked_ns_ < idle_interval_ns_) return false;
         asked_ns_ = now_ns;
         return true;
     }

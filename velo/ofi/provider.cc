@@ -32,7 +32,6 @@ struct Kind {
     bool by_name_only = false;
     const char* refused = nullptr;
     uint32_t part_packets_max = kPartPacketsMin;
-    bool waits_for_free = false;  ///< measured; a message over tcp;ofi_rxm takes 1.3 us longer
 };
 /// ofi_rxm cuts what is longer than its 16 KiB buffers into pieces, and lets the messages behind it overtake those that
 /// find no room (seen with 31 senders; libfabric 1.17).
@@ -44,8 +43,8 @@ constexpr std::array kKinds = {
     Kind{"psm3"},
     Kind{"psm2"},
     Kind{"verbs;ofi_rxm", false, nullptr, kRxmPackets},
-    Kind{"net", false, nullptr, kPartPacketsMax, true},
-    Kind{"tcp", false, nullptr, kPartPacketsMax, true},  // of libfabric 2: what net is called there
+    Kind{"net", false, nullptr, kPartPacketsMax},
+    Kind{"tcp", false, nullptr, kPartPacketsMax},  // of libfabric 2: what net is called there
     Kind{"tcp;ofi_rxm", false, nullptr, kRxmPackets},
     Kind{"shm", true},
     Kind{"sockets", true},
@@ -252,11 +251,6 @@ std::string describe(const std::vector<Candidate>& all) {
 uint32_t part_packets_max(const std::string& provider) {
     const int kind = kind_of(provider);
     return kind == kUnknownKind ? kPartPacketsMin : kKinds[kind].part_packets_max;
-}
-
-bool waits_for_free(const std::string& provider) {
-    const int kind = kind_of(provider);
-    return kind != kUnknownKind && kKinds[kind].waits_for_free;
 }
 
 bool list_has(const char* words, const std::string& word) {

@@ -40,9 +40,6 @@ struct Candidate {
 /// Packets of the longest message that a provider takes whole and in its order, at least kPartPacketsMin.
 [[nodiscard]] uint32_t part_packets_max(const std::string& provider);
 
-/// Whether a completion queue that can be waited for costs nothing while it is polled.
-[[nodiscard]] bool waits_for_free(const std::string& provider);
-
 /// Whether `words`, with commas between them, has `word`.
 [[nodiscard]] bool list_has(const char* words, const std::string& word);
 /// Whether an IPv4 or IPv6 address in text lies in `network`, "address/bits".
