@@ -51,7 +51,7 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
     params.device_message_bytes_max = longest("", params.device_message_bytes_max);
     const velo_identity_t identity = {
         .name = 1, .job = 1, .rank = 0, .job_size = ranks, .local_rank = 0, .local_size = ranks,
-        .host = 0, .hosts = 1, .host_ranks_min = ranks, .more_hosts = false};
+        .host = 0, .hosts = 1, .host_ranks_min = ranks, .more_hosts = false, .other_host = {}};
     try {
         // What Open MPI will have loaded in a job is not known; a topology of its own says the same.
         const base::TopologyPtr topology = base::load_topology(why_not_hwloc_);

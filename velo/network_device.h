@@ -80,6 +80,7 @@ struct NetworkOptions {
     const char* provider_exclude = "";
     const char* interface_include = "";  ///< names, or address/bits
     const char* interface_exclude = "";
+    const char* other_host = "";  ///< of the job; of several interfaces, one on the way there is preferred
     void (*log)(void* context, int level, const char* line) = nullptr;  ///< as velo_host_t::log; may be nullptr
     void* log_context = nullptr;
 };
@@ -97,7 +98,7 @@ struct NetworkLibrary {
                  void (*each)(void* context, const char* provider, const char* interface,
                               const char* refused)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 3;
+inline constexpr uint64_t kNetworkAbi = 4;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

@@ -177,12 +177,13 @@ shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity
     return geometry;
 }
 
-/// The user's words on networks, which are good as long as the parameters are.
-NetworkOptions network_options(const velo_params_t& params, const velo_host_t& host) {
+/// The user's words on networks, which are good as long as the parameters are, and the identity.
+NetworkOptions network_options(const velo_params_t& params, const velo_identity_t& identity, const velo_host_t& host) {
     return {.provider_include = params.provider_include,
             .provider_exclude = params.provider_exclude,
             .interface_include = params.if_include,
             .interface_exclude = params.if_exclude,
+            .other_host = identity.other_host,
             .log = host.log,
             .log_context = host.context};
 }
@@ -214,7 +215,7 @@ void choose_device(EngineOptions& options) {
     options.network_used = wants_network(params, identity);
     options.network_wanted = wanted == "ofi";
     options.device_used = options.network_used || (emulated && identity.job_size > ranks_per_node);
-    if (wanted == "sim" && other_hosts) options.no_network = "btl_velo_device=sim reaches the ranks of one host";
+    if (wanted == "sim" && other_hosts) options.no_network = "btl_velo_device=sim reaches what shares memory with this rank";
     const uint32_t node = emulated ? identity.rank / ranks_per_node : identity.host;
     const uint32_t vpid = emulated ? identity.rank % ranks_per_node : identity.local_rank;
     options.node = node;
@@ -330,7 +331,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.job_token = identity.job;
     options.device.ports = static_cast<uint32_t>(params.ports);
     options.device.faults = params.faults;
-    options.network = network_options(params, host);
+    options.network = network_options(params, identity, host);
     if (!options.device_used) return options;
 
     const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));

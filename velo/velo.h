@@ -72,6 +72,7 @@ typedef struct {
     uint32_t hosts;          /* that ranks of this job are on; 0: not known, and taken for 1 */
     uint32_t host_ranks_min; /* ranks on the host that has fewest, the same number at every rank */
     bool more_hosts;         /* the launcher has others at hand, on which jobs that this one starts may be */
+    char other_host[256];    /* name of one that has ranks of this job; empty where there is none */
 } velo_identity_t;
 
 typedef enum {

@@ -131,9 +131,9 @@ char *mca_btl_velo_host_of(uint32_t job, uint32_t rank)
 }
 
 /* The number of the host that a rank is on, which is that of the first rank seen there; a new one gets the next. */
-static int number_host(opal_hash_table_t *numbers, uint32_t rank, uint32_t next, uint32_t *host)
+static int number_host(opal_hash_table_t *numbers, uint32_t job, uint32_t rank, uint32_t next, uint32_t *host)
 {
-    char *text = mca_btl_velo_host_of(opal_proc_local_get()->proc_name.jobid, rank);
+    char *text = mca_btl_velo_host_of(job, rank);
     void *number;
     int rc = OPAL_SUCCESS;
 
@@ -155,10 +155,12 @@ static int number_host(opal_hash_table_t *numbers, uint32_t rank, uint32_t next,
  * of PMIx 4.2 waits without end. Names are looked for only where there are several hosts. */
 static int find_hosts(velo_identity_t *identity)
 {
-    uint32_t *ranks = NULL;
+    const uint32_t job = opal_proc_local_get()->proc_name.jobid;
+    uint32_t *ranks = NULL, on_second = 0;
     opal_hash_table_t numbers;
     int rc;
 
+    identity->other_host[0] = '\0';
     identity->host = 0;
     identity->hosts = 1;
     identity->host_ranks_min = identity->job_size;
@@ -172,8 +174,11 @@ static int find_hosts(velo_identity_t *identity)
     for (uint32_t rank = 0; OPAL_SUCCESS == rc && rank < identity->job_size; ++rank) {
         uint32_t host = 0;
 
-        rc = number_host(&numbers, rank, identity->hosts, &host);
-        identity->hosts += host == identity->hosts;
+        rc = number_host(&numbers, job, rank, identity->hosts, &host);
+        if (host == identity->hosts) {
+            on_second = 1 == host ? rank : on_second;
+            ++identity->hosts;
+        }
         ++ranks[host];
         if (rank == identity->rank) {
             identity->host = host;
@@ -183,6 +188,12 @@ static int find_hosts(velo_identity_t *identity)
         if (ranks[host] < identity->host_ranks_min) {
             identity->host_ranks_min = ranks[host];
         }
+    }
+    if (OPAL_SUCCESS == rc && 1 < identity->hosts) {
+        char *name = mca_btl_velo_host_of(job, 0 == identity->host ? on_second : 0);
+
+        snprintf(identity->other_host, sizeof identity->other_host, "%s", NULL == name ? "" : name);
+        free(name);
     }
     OBJ_DESTRUCT(&numbers);
     free(ranks);

@@ -45,7 +45,7 @@ struct Rank {
                                           .local_size = 2,
                                           .host = 0,
                                           .hosts = 1,
-                                          .host_ranks_min = 2, .more_hosts = false};
+                                          .host_ranks_min = 2, .more_hosts = false, .other_host = {}};
         const velo_host_t host = {
             .context = this,
             .topology = nullptr,

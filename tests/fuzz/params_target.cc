@@ -80,7 +80,7 @@ void params(Input& input) {
                                       .local_size = size,
                                       .host = 0,
                                       .hosts = 1,
-                                      .host_ranks_min = size, .more_hosts = false};
+                                      .host_ranks_min = size, .more_hosts = false, .other_host = {}};
     parse_faults(params.faults);
     try {
         const EngineOptions options = make_options(params, identity, velo_host_t{});

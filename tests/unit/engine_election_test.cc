@@ -47,7 +47,7 @@ struct Survivor {
                                           .host = 0,
                                           .hosts = 1,
                                           .host_ranks_min = size,
-                                          .more_hosts = false};
+                                          .more_hosts = false, .other_host = {}};
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };

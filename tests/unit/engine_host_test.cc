@@ -166,7 +166,7 @@ TEST(EngineHostPromise, needs_no_log) {
     params.show_paths = 1;
     const velo_identity_t identity = {
         .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3,
-        .host = 0, .hosts = 1, .host_ranks_min = 3, .more_hosts = false};
+        .host = 0, .hosts = 1, .host_ranks_min = 3, .more_hosts = false, .other_host = {}};
     velo_host_t host = {};
     host.accepts = [](void*, uint8_t) { return true; };
     char error[512] = "";

@@ -119,7 +119,7 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
     Job job(2, params_for(0));
     const velo_identity_t identity = {
         .name = 1, .job = 77, .rank = 2, .job_size = 3, .local_rank = 2, .local_size = 3,
-        .host = 0, .hosts = 1, .host_ranks_min = 3, .more_hosts = false};
+        .host = 0, .hosts = 1, .host_ranks_min = 3, .more_hosts = false, .other_host = {}};
     const velo_host_t host = {.context = &context,
                               .topology = nullptr,
                               .accepts = [](void*, uint8_t) { return true; },

@@ -65,7 +65,7 @@ class Rank {
                                           .local_size = size,
                                           .host = 0,
                                           .hosts = 1,
-                                          .host_ranks_min = size, .more_hosts = false};
+                                          .host_ranks_min = size, .more_hosts = false, .other_host = {}};
         const velo_host_t host = {
             .context = this,
             .topology = nullptr,

@@ -29,7 +29,7 @@ class NetworkLibrary : public testing::Test {
                                           .local_size = 1,
                                           .host = 0,
                                           .hosts = hosts,
-                                          .host_ranks_min = 1, .more_hosts = false};
+                                          .host_ranks_min = 1, .more_hosts = false, .other_host = {}};
         velo_host_t host = {};
         host.context = &log_;
         host.log = [](void* log, int, const char* line) { *static_cast<std::string*>(log) += line; };

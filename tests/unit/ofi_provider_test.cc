@@ -5,6 +5,7 @@
 
 #include "velo/base/shared_segment.h"
 #include "velo/ofi/ofi_device.h"
+#include "velo/ofi/interfaces.h"
 #include "velo/ofi/provider.h"
 
 namespace velo::ofi {
@@ -47,6 +48,23 @@ TEST(OfiProvider, networks_are_compared_by_their_bits) {
     EXPECT_FALSE(address_in("192.0.2.7", "192.0.2.0/x"));
     EXPECT_FALSE(address_in("192.0.2.7", "/"));
     EXPECT_FALSE(address_in("", "0.0.0.0/0"));
+}
+
+TEST(OfiProvider, the_way_to_a_host_is_the_kernels) {
+    EXPECT_EQ(source_address_to("127.0.0.1"), "127.0.0.1");
+    EXPECT_EQ(source_address_to("localhost").empty(), false);
+    EXPECT_EQ(source_address_to(""), "");
+    EXPECT_EQ(source_address_to(nullptr), "");
+    EXPECT_EQ(source_address_to("a name, which no host has"), "");
+}
+
+TEST(OfiProvider, an_address_of_another_network_is_named) {
+    EXPECT_EQ(other_network("127.0.0.1", "127.3.2.1"), "");
+    EXPECT_EQ(other_network("127.0.0.1", ""), "");
+    EXPECT_EQ(other_network("", "127.0.0.1"), "");
+    EXPECT_EQ(other_network("192.0.2.1", "127.0.0.1"), "") << "no interface has it";
+    EXPECT_EQ(other_network("127.0.0.1", "192.0.2.1"),
+              "its address 192.0.2.1 is in another network than lo (127.0.0.1/8)");
 }
 
 TEST(OfiProvider, loopback_and_providers_of_one_host_are_taken_by_name_only) {

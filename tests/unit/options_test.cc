@@ -24,7 +24,7 @@ velo_identity_t rank_of(uint32_t rank, uint32_t size) {
             .local_size = size,
             .host = 0,
             .hosts = 1,
-            .host_ranks_min = size, .more_hosts = false};
+            .host_ranks_min = size, .more_hosts = false, .other_host = {}};
 }
 
 std::string error_of(const velo_params_t& params, uint32_t size = 8) {
@@ -360,7 +360,7 @@ TEST(Options, the_user_says_which_device) {
     EXPECT_TRUE(make_options(params, rank_of(0, 8), {}).device_used);
     const EngineOptions two_hosts = make_options(params, rank_of_hosts(0, 8, 2, 4), {});
     EXPECT_FALSE(two_hosts.network_used);
-    expect_names(two_hosts.no_network, {"btl_velo_device=sim", "one host"});
+    expect_names(two_hosts.no_network, {"btl_velo_device=sim", "shares memory"});
     params.device = "infiniband";
     expect_names(error_of(params), {"btl_velo_device=infiniband", "auto", "ofi", "sim"});
 }

@@ -147,6 +147,7 @@ class OfiDevice final : public NetworkDevice {
     bool check_health(DeviceAddr addr);
     void probe(DeviceAddr addr);
     void call_contacts();
+    [[gnu::cold]] void tell_other_network(const Peer& peer) const;
     [[gnu::cold]] void peer_died(DeviceAddr addr, base::Ending ending, const char* why);
 
     // Arrivals (ofi_arrivals.cc).

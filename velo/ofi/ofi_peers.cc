@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "velo/ofi/interfaces.h"
 #include "velo/ofi/ofi_device.h"
+#include "velo/ofi/provider.h"
 
 namespace velo::ofi {
 namespace {
@@ -224,9 +226,22 @@ void OfiDevice::announce_ending(base::Ending ending) {
     drive_peers();
 }
 
+/// A peer that has never answered was perhaps never reached: that its address is of another network says why.
+void OfiDevice::tell_other_network(const Peer& peer) const {
+    const uint32_t format = endpoint_.info().addr_format;
+    const std::string clause =
+        other_network(ip_text(format, endpoint_.name().data()), ip_text(format, peer.endpoint.data()));
+    if (clause.empty()) return;
+    log(0,
+        "%s: node %u, VPID %u never answered: %s. btl_velo_if_include=NETWORK/BITS names a network that all hosts "
+        "are in.",
+        endpoint_.title(), peer.facts.node, peer.facts.vpid, clause.c_str());
+}
+
 void OfiDevice::peer_died(DeviceAddr addr, base::Ending ending, const char* why) {
     Peer& peer = *peers_[addr];
     if (peer.dead) return;
+    if (!peer.met && ending == base::Ending::kNone) tell_other_network(peer);
     log(ending == base::Ending::kNone ? 1 : 2, "%s: the peer of node %u, VPID %u has ended: %s", endpoint_.title(),
         peer.facts.node, peer.facts.vpid, why);
     peer.dead = true;

@@ -1,9 +1,6 @@
 #include "velo/ofi/provider.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
@@ -14,6 +11,7 @@
 #include <string_view>
 
 #include "velo/base/shared_segment.h"
+#include "velo/ofi/interfaces.h"
 #include "velo/ofi/receive_space.h"
 #include "velo/ofi/wire.h"
 
@@ -58,42 +56,9 @@ int kind_of(const std::string& provider) {
     return static_cast<int>(found - kKinds.begin());
 }
 
-/// An interface of the system.
-struct Interface {
-    std::string name;
-    std::string address;  ///< in text
-    unsigned flags = 0;
-};
-
-std::string address_text(const sockaddr* address) {
-    std::array<char, INET6_ADDRSTRLEN> text = {};
-    if (address == nullptr) return "";
-    if (address->sa_family == AF_INET) {
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(), text.size());
-    } else if (address->sa_family == AF_INET6) {
-        inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text.data(), text.size());
-    }
-    return text.data();
-}
-
-std::vector<Interface> interfaces() {
-    std::vector<Interface> all;
-    ifaddrs* first = nullptr;
-    if (getifaddrs(&first) != 0) return all;
-    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
-        if (std::string text = address_text(at->ifa_addr); !text.empty()) {
-            all.push_back({at->ifa_name, std::move(text), at->ifa_flags});
-        }
-    }
-    freeifaddrs(first);
-    return all;
-}
-
 /// The IP address that a provider would use, in text; empty for addresses of other kinds.
 std::string ip_of(const fi_info& info) {
-    const bool ip =
-        info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6 || info.addr_format == FI_SOCKADDR;
-    return ip ? address_text(static_cast<const sockaddr*>(info.src_addr)) : "";
+    return ip_text(info.addr_format, info.src_addr);
 }
 
 template <class Each>
@@ -144,17 +109,23 @@ std::string refusal_of_interface(const std::string& name, const std::string& add
         return names_interface(options.interface_include, name, address) ? "" : "btl_velo_if_include does not have it";
     }
     if ((flags & IFF_UP) == 0) return "the interface is down";
+    if ((flags & IFF_RUNNING) == 0) return "the interface has no carrier";
     if ((flags & IFF_LOOPBACK) != 0) return "it reaches this host only: not without btl_velo_if_include";
     if (address.starts_with("fe80:")) return "the address is of one link";
     return "";
 }
+
+/// Of two providers of one kind the IPv4 address comes first, and one on the way to other hosts ahead of both.
+constexpr int kPreferencePerKind = 4;
+constexpr int kNotOnTheWay = 2;
+constexpr int kIpv6 = 1;
 
 Candidate examine(const fi_info& info, const std::vector<Interface>& system, const NetworkOptions& options) {
     Candidate candidate;
     candidate.info.reset(fi_dupinfo(&info));
     if (!candidate.info) throw std::bad_alloc();
     candidate.provider = info.fabric_attr->prov_name;
-    candidate.preference = 2 * kind_of(candidate.provider);
+    candidate.preference = kPreferencePerKind * kind_of(candidate.provider);
     candidate.refused = refusal_of_provider(candidate, options);
     const std::string address = ip_of(info);
     const auto found = std::ranges::find(system, address, &Interface::address);
@@ -163,7 +134,7 @@ Candidate examine(const fi_info& info, const std::vector<Interface>& system, con
         return candidate;
     }
     candidate.interface = found->name;
-    candidate.preference += address.find(':') != std::string::npos;  // IPv4 first
+    candidate.preference += address.find(':') != std::string::npos ? kIpv6 : 0;
     if (candidate.refused.empty()) {
         candidate.refused = refusal_of_interface(found->name, address, found->flags, options);
     }
@@ -232,6 +203,26 @@ std::string describe(const std::vector<Candidate>& all) {
     return text.empty() ? "libfabric has none with reliable datagram endpoints" : text;
 }
 
+/// Where several interfaces could be used, those come last that the kernel would not take for another host of the job:
+/// the bridge of a container engine has an address as good as the network's.
+void prefer_way_to(const char* host, std::vector<Candidate>& candidates) {
+    std::string first;
+    const bool several = std::ranges::any_of(candidates, [&first](const Candidate& candidate) {
+        if (!candidate.refused.empty() || ip_of(*candidate.info).empty()) return false;
+        if (first.empty()) first = candidate.interface;
+        return candidate.interface != first;
+    });
+    if (!several) return;
+    const std::string source = source_address_to(host);
+    if (source.empty()) return;
+    const std::vector<Interface> system = interfaces();
+    const auto way = std::ranges::find(system, source, &Interface::address);
+    if (way == system.end()) return;
+    for (Candidate& candidate : candidates) {
+        if (candidate.interface != way->name) candidate.preference += kNotOnTheWay;
+    }
+}
+
 [[noreturn]] void refuse_all(const std::vector<Candidate>& all, const NetworkOptions& options) {
     std::string text = "No libfabric provider can be used here. There is: " + describe(all) + ".";
     const bool loopback_only = std::ranges::none_of(
@@ -257,25 +248,9 @@ bool list_has(const char* words, const std::string& word) {
     return any_word(words, [&word](const std::string& one) { return one == word; });
 }
 
-bool address_in(const std::string& address, const std::string& network) {
-    const size_t slash = network.find('/');
-    if (slash == std::string::npos) return false;
-    const std::string digits = network.substr(slash + 1);
-    if (digits.empty() || digits.size() > 3 || digits.find_first_not_of("0123456789") != std::string::npos)
-        return false;
-    for (const int family : {AF_INET, AF_INET6}) {
-        std::array<uint8_t, 16> one = {};
-        std::array<uint8_t, 16> other = {};
-        const size_t bits_max = family == AF_INET ? 32 : 128;
-        const size_t bits = std::stoul(digits);
-        if (inet_pton(family, address.c_str(), one.data()) != 1) continue;
-        if (inet_pton(family, network.substr(0, slash).c_str(), other.data()) != 1 || bits > bits_max) return false;
-        for (size_t bit = 0; bit < bits; ++bit) {
-            if (((one[bit / 8] ^ other[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
-        }
-        return true;
-    }
-    return false;
+std::string ip_text(uint32_t format, const void* address) {
+    const bool ip = format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 || format == FI_SOCKADDR;
+    return ip ? address_text(static_cast<const sockaddr*>(address)) : "";
 }
 
 std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
@@ -285,6 +260,7 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
     for (const fi_info* at = all.get(); at != nullptr; at = at->next) {
         candidates.push_back(examine(*at, system, options));
     }
+    prefer_way_to(options.other_host, candidates);
     std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
         return std::pair(!candidate.refused.empty(), candidate.preference);
     });

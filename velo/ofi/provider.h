@@ -42,7 +42,7 @@ struct Candidate {
 
 /// Whether `words`, with commas between them, has `word`.
 [[nodiscard]] bool list_has(const char* words, const std::string& word);
-/// Whether an IPv4 or IPv6 address in text lies in `network`, "address/bits".
-[[nodiscard]] bool address_in(const std::string& address, const std::string& network);
+/// An address of libfabric's format `format` in text, without its port; empty for those that are no IP addresses.
+[[nodiscard]] std::string ip_text(uint32_t format, const void* address);
 
 }  // namespace velo::ofi
