@@ -215,7 +215,9 @@ void choose_device(EngineOptions& options) {
     options.network_used = wants_network(params, identity);
     options.network_wanted = wanted == "ofi";
     options.device_used = options.network_used || (emulated && identity.job_size > ranks_per_node);
-    if (wanted == "sim" && other_hosts) options.no_network = "btl_velo_device=sim reaches what shares memory with this rank";
+    if (wanted == "sim" && other_hosts) {
+        options.no_network = "btl_velo_device=sim reaches what shares memory with this rank";
+    }
     const uint32_t node = emulated ? identity.rank / ranks_per_node : identity.host;
     const uint32_t vpid = emulated ? identity.rank % ranks_per_node : identity.local_rank;
     options.node = node;
