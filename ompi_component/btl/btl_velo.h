@@ -14,13 +14,10 @@
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/btl.h"
 
+#include "series.h"
 #include "velo/velo.h"
 
 BEGIN_C_DECLS
-
-#if OPAL_MAJOR_VERSION != 4 || OPAL_MINOR_VERSION != 1
-#error "this component is written for Open MPI 4.1"
-#endif
 
 typedef struct mca_btl_velo_module_t {
     mca_btl_base_module_t super;
@@ -75,11 +72,11 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
 /* Every header of ob1's, and the longest message that it sends with sendi alone. */
 #define MCA_BTL_VELO_SHORT_BYTES 320
 /* No message is longer by default. */
-#define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
+#define MCA_BTL_VELO_LONG_BYTES (32768 + VELO_OB1_HEADER_BYTES)
 
 /* Longest message that a network carries as VELO packets by default, if its device takes it in one go: to fetch one
  * costs a round trip more, to copy it costs bandwidth. */
-#define MCA_BTL_VELO_NETWORK_BYTES (65536 + 56)
+#define MCA_BTL_VELO_NETWORK_BYTES (65536 + VELO_OB1_HEADER_BYTES)
 
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {

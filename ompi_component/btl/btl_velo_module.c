@@ -11,7 +11,6 @@
 #include "opal/class/opal_bitmap.h"
 #include "opal/datatype/opal_convertor.h"
 #include "opal/mca/hwloc/base/base.h"
-#include "opal/mca/pmix/pmix.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
@@ -531,20 +530,12 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
     mca_btl_velo_module_t *module = path == VELO_PATH_ON_NODE ? &mca_btl_velo_component.on_node
                                                               : &mca_btl_velo_component.device;
     mca_btl_base_segment_t segment = {.seg_addr.pval = data, .seg_len = bytes};
-    mca_btl_base_descriptor_t descriptor; /* of which callbacks read the segments */
-    const mca_btl_active_message_callback_t *callback;
 
     (void) context;
-    (void) peer_context;
     if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX || mca_btl_velo_component.finalizing)) {
         return;
     }
-    descriptor.des_segments = &segment;
-    descriptor.des_segment_count = 1;
-    descriptor.des_flags = 0;
-    descriptor.des_cbfunc = NULL;
-    callback = &mca_btl_base_active_message_trigger[tag];
-    callback->cbfunc(&module->super, tag, &descriptor, callback->cbdata);
+    velo_series_receive(&module->super, peer_context, tag, &segment);
 }
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t cbfunc)
@@ -564,14 +555,14 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     /* Above vader and sm, which have MCA_BTL_EXCLUSIVITY_HIGH: to be asked for velo is to get velo. */
     btl->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + (on_node ? 2 : 1);
     /* 2 KiB of message beside ob1's largest header (FC 3: the border between VELO and RMA). */
-    btl->btl_eager_limit = on_node ? 32768 + 56 : 2048 + 56;
+    btl->btl_eager_limit = (on_node ? 32768 : 2048) + VELO_OB1_HEADER_BYTES;
     btl->btl_rndv_eager_limit = btl->btl_eager_limit;
     btl->btl_max_send_size = btl->btl_eager_limit;
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
     btl->btl_rdma_pipeline_frag_size = 1 << 20;
     /* Never the put pipeline: the receiver fetches (RDRP 3). */
     btl->btl_min_rdma_pipeline_size = INT64_MAX;
-    btl->btl_flags = MCA_BTL_FLAGS_SEND;
+    btl->btl_flags = MCA_BTL_FLAGS_SEND | VELO_MODULE_FLAGS;
     btl->btl_latency = on_node ? 1 : 2;
     /* The on-node module must be worth at least half of the two, or ob1 will not fetch through it alone. */
     btl->btl_bandwidth = on_node ? 80000 : 40000;

@@ -2,11 +2,11 @@
  * What velo has to know of the parts of Open MPI above it.
  *
  * First a guard against a fault of the host: when a message is longer than the receive that it matched, ob1 fetches all
- * of it all the same, past the end of the user's buffer (4.1 and 5.0). It reports MPI_ERR_TRUNCATE by itself
+ * of it all the same, past the end of the user's buffer. It reports MPI_ERR_TRUNCATE by itself
  * afterwards, so to fetch only what fits is enough.
  *
  * How much fits is in ob1's receive request, which hangs on the fragment that ob1 passes as `cbdata`. The
- * fragment's layout is private to ob1 and mirrored here; a get is ob1's, and the mirror fits, only if everything
+ * fragment's layout is private to ob1 and mirrored in series.h; a get is ob1's, and the mirror fits, only if everything
  * that the fragment should say is what the call says. Where it is not, nothing is assumed.
  */
 #include "ompi_config.h"
@@ -18,25 +18,10 @@
 #include "ompi/mca/pml/base/pml_base_request.h"
 #include "ompi/proc/proc.h"
 
-/* mca_pml_ob1_rdma_frag_t of Open MPI 4.1, ompi/mca/pml/ob1/pml_ob1_rdmafrag.h */
-struct ob1_fragment {
-    opal_free_list_item_t super;
-    const void *bml;
-    uint64_t header[7];
-    int state;
-    size_t length;
-    size_t bytes_remaining;
-    const mca_pml_base_request_t *request;
-    uint32_t retries;
-    void (*callback)(void);
-    uint64_t offset;
-    const void *local_address;
-};
-
 /* Bytes of [local_address, local_address + size) that a get with these arguments may fill. */
 size_t mca_btl_velo_receivable(const void *local_address, size_t size, const void *cbcontext, const void *cbdata)
 {
-    const struct ob1_fragment *fragment = cbdata;
+    const struct velo_ob1_fragment *fragment = cbdata;
     size_t fits;
 
     /* mca_bml_base_get passes the BML's handle, which the fragment repeats; osc/rdma passes something else. */
