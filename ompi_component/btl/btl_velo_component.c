@@ -60,6 +60,7 @@ static int component_register(void)
     }
     mca_btl_velo_module_init(&mca_btl_velo_component.on_node, VELO_PATH_ON_NODE);
     mca_btl_velo_module_init(&mca_btl_velo_component.device, VELO_PATH_DEVICE);
+    mca_btl_velo_module_init(&mca_btl_velo_component.one_sided, VELO_PATH_NONE);
     mca_btl_velo_register_params();
     return mca_btl_base_param_register(&mca_btl_velo_component.super.btl_version,
                                        &mca_btl_velo_component.device.super);
@@ -75,6 +76,7 @@ static int component_open(void)
     OBJ_CONSTRUCT(&mca_btl_velo_component.rma_requests, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.registrations, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.departed, opal_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.processes_lock, opal_mutex_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.processes, opal_hash_table_t);
     return opal_hash_table_init(&mca_btl_velo_component.processes, 64);
 }
@@ -88,6 +90,7 @@ static int component_close(void)
     mca_btl_velo_free_processes();
     OBJ_DESTRUCT(&mca_btl_velo_component.processes);
     OBJ_DESTRUCT(&mca_btl_velo_component.departed);
+    OBJ_DESTRUCT(&mca_btl_velo_component.processes_lock);
     OBJ_DESTRUCT(&mca_btl_velo_component.short_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.long_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.rma_requests);
@@ -274,6 +277,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     const velo_host_t host = {.topology = loaded_topology(),
                               .accepts = mca_btl_velo_accepts,
                               .receive = mca_btl_velo_receive,
+                              .unconnected = mca_btl_velo_unconnected,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,
                               .peer_ended = mca_btl_velo_peer_ended,
@@ -326,7 +330,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         return NULL;
     }
     /* The base frees the array. */
-    modules = calloc(2, sizeof *modules);
+    modules = calloc(3, sizeof *modules);
     if (NULL == modules) {
         return NULL;
     }
@@ -338,6 +342,9 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
             device->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH - 1;
         }
         modules[(*count)++] = device;
+    }
+    if (VELO_ONE_SIDED_NEEDS_SELF) {
+        modules[(*count)++] = &mca_btl_velo_component.one_sided.super;
     }
     mca_btl_velo_component.modules = *count;
     return modules;

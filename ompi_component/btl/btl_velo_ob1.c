@@ -38,13 +38,11 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
 /* libmpi's own; a BTL is not linked with libmpi, and does without where libmpi is not visible to it. */
 #pragma weak ompi_mpi_communicators
 
-static bool group_has(const ompi_group_t *group, uint64_t name)
+/* True as soon as visit returns true. */
+static bool visit_group(const ompi_group_t *group, bool (*visit)(void *context, uint64_t name), void *context)
 {
     if (NULL == group || 0 == group->grp_proc_count) {
         return false;
-    }
-    if (!OMPI_GROUP_IS_DENSE(group)) {
-        return true; /* it refers to another group; not worth looking into */
     }
     for (int i = 0; i < group->grp_proc_count; ++i) {
         ompi_proc_t *proc = group->grp_proc_pointers[i];
@@ -55,11 +53,43 @@ static bool group_has(const ompi_group_t *group, uint64_t name)
         }
         here = ompi_proc_is_sentinel(proc) ? ompi_proc_sentinel_to_name((uintptr_t) proc)
                                            : proc->super.proc_name;
-        if (name == ((uint64_t) here.jobid << 32 | here.vpid)) {
+        if (visit(context, (uint64_t) here.jobid << 32 | here.vpid)) {
             return true;
         }
     }
     return false;
+}
+
+void mca_btl_velo_for_each_name(bool (*visit)(void *context, uint64_t name), void *context)
+{
+    if (NULL == &ompi_mpi_communicators) {
+        return;
+    }
+    for (int i = 0; i < opal_pointer_array_get_size(&ompi_mpi_communicators); ++i) {
+        const ompi_communicator_t *comm = opal_pointer_array_get_item(&ompi_mpi_communicators, i);
+        const ompi_group_t *groups[2] = {NULL == comm ? NULL : comm->c_local_group,
+                                         NULL == comm ? NULL : comm->c_remote_group};
+
+        for (int side = 0; side < 2; ++side) {
+            /* A group that is not dense is part of another one, which is looked at itself. */
+            if (NULL != groups[side] && OMPI_GROUP_IS_DENSE(groups[side])
+                && visit_group(groups[side], visit, context)) {
+                return;
+            }
+        }
+    }
+}
+
+static bool is_name(void *context, uint64_t name)
+{
+    return *(const uint64_t *) context == name;
+}
+
+static bool group_has(const ompi_group_t *group, uint64_t name)
+{
+    /* A group that is not dense refers to another one, which is not worth looking into. */
+    return NULL != group && 0 != group->grp_proc_count
+           && (!OMPI_GROUP_IS_DENSE(group) || visit_group(group, is_name, &name));
 }
 
 /* After MPI_Comm_disconnect Open MPI 4.1 keeps what it knows of the processes that were met, so this is the only way

@@ -70,7 +70,7 @@ static inline void velo_series_receive(mca_btl_base_module_t *btl, struct mca_bt
 }
 
 /* Owners of tags answer through endpoints of their own, so a message may come before its sender is connected. */
-#define VELO_RECEIVE_NEEDS_ENDPOINT 0
+#define VELO_RECEIVE_NEEDS_ENDPOINT(tag) ((void) (tag), false)
 
 /* Asks the launcher to end the job; returns where it cannot be asked. */
 static inline void velo_series_abort(const char *why)

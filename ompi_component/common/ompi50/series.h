@@ -69,8 +69,8 @@ static inline void velo_series_receive(mca_btl_base_module_t *btl, struct mca_bt
 }
 
 /* Active messages for one-sided operations are answered through the endpoint that they came from; without one the
- * process is aborted. */
-#define VELO_RECEIVE_NEEDS_ENDPOINT 1
+ * process is aborted. ob1 answers through endpoints of its own. */
+#define VELO_RECEIVE_NEEDS_ENDPOINT(tag) (MCA_BTL_TAG_PML != ((tag) & 0xe0))
 
 /* Asks the launcher to end the job; returns where it cannot be asked. */
 static inline void velo_series_abort(const char *why)
