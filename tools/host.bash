@@ -16,3 +16,6 @@ host_read() {
 host_path() {
     if [[ $host_series == 4.* ]]; then printf '%s:SYSTEM_DEFAULT' "$1"; else printf '%s' "$1"; fi
 }
+
+# mpirun of 5.0 prints NUL bytes, at which grep takes what it reads for no text.
+grep() { command grep -a "$@"; }
