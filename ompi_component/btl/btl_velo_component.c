@@ -346,6 +346,10 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     if (VELO_ONE_SIDED_NEEDS_SELF) {
         modules[(*count)++] = &mca_btl_velo_component.one_sided.super;
     }
+    /* Not before: the parameter for flags does not know these, and ompi_info would not show it. */
+    for (int i = 0; i < *count; ++i) {
+        modules[i]->btl_flags |= VELO_MODULE_FLAGS;
+    }
     mca_btl_velo_component.modules = *count;
     return modules;
 }

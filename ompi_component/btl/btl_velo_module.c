@@ -353,7 +353,7 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     btl->btl_rdma_pipeline_frag_size = 1 << 20;
     /* Never the put pipeline: the receiver fetches (RDRP 3). */
     btl->btl_min_rdma_pipeline_size = INT64_MAX;
-    btl->btl_flags = MCA_BTL_FLAGS_SEND | VELO_MODULE_FLAGS;
+    btl->btl_flags = MCA_BTL_FLAGS_SEND;
     btl->btl_latency = on_node ? 1 : 2;
     /* The on-node module must be worth at least half of the two, or ob1 will not fetch through it alone. */
     btl->btl_bandwidth = on_node ? 80000 : 40000;
