@@ -281,14 +281,14 @@ void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer
     struct search search = {.wanted = peer, .found = false};
 
     (void) context;
-    (void) path;
-    if (!VELO_RECEIVE_NEEDS_ENDPOINT(tag)) {
+    if (!VELO_RECEIVE_CONNECTS(tag, VELO_PATH_ON_NODE == path)) {
         return;
     }
     OPAL_THREAD_LOCK(&mca_btl_velo_component.processes_lock);
     mca_btl_velo_for_each_name(connect_next, &search);
     OPAL_THREAD_UNLOCK(&mca_btl_velo_component.processes_lock);
     if (!search.found) {
-        opal_output(0, "velo: a message with tag %d is of a process that is in no communicator of this one", tag);
+        opal_output_verbose(1, opal_btl_base_framework.framework_output,
+                            "velo: a message with tag %d is of a process that is in no communicator of this one", tag);
     }
 }

@@ -69,8 +69,9 @@ static inline void velo_series_receive(mca_btl_base_module_t *btl, struct mca_bt
     callback->cbfunc(btl, tag, &descriptor, callback->cbdata);
 }
 
-/* Owners of tags answer through endpoints of their own, so a message may come before its sender is connected. */
-#define VELO_RECEIVE_NEEDS_ENDPOINT(tag) ((void) (tag), false)
+/* Whether the sender of a message has to be connected before its message is received. Owners of tags answer through
+ * endpoints of their own, and processes of another job are connected when the jobs meet. */
+#define VELO_RECEIVE_CONNECTS(tag, on_node) ((void) (tag), (void) (on_node), false)
 
 /* Asks the launcher to end the job; returns where it cannot be asked. */
 static inline void velo_series_abort(const char *why)

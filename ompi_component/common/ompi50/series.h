@@ -68,9 +68,10 @@ static inline void velo_series_receive(mca_btl_base_module_t *btl, struct mca_bt
     callback->cbfunc(btl, &descriptor);
 }
 
-/* Active messages for one-sided operations are answered through the endpoint that they came from; without one the
- * process is aborted. ob1 answers through endpoints of its own. */
-#define VELO_RECEIVE_NEEDS_ENDPOINT(tag) (MCA_BTL_TAG_PML != ((tag) & 0xe0))
+/* Whether the sender of a message has to be connected before its message is received. Active messages for one-sided
+ * operations are answered through the endpoint that they came from; without one the process is aborted. ob1 answers
+ * through endpoints of its own. A sender on this node is of another job, and its end is noticed if it is connected. */
+#define VELO_RECEIVE_CONNECTS(tag, on_node) ((on_node) || MCA_BTL_TAG_PML != ((tag) & 0xe0))
 
 /* Asks the launcher to end the job; returns where it cannot be asked. */
 static inline void velo_series_abort(const char *why)
