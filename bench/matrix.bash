@@ -143,7 +143,7 @@ run_one() {
     case $configuration in
         vader) command+=(--mca btl "vader,self") ;;
         tcp) command+=(--mca btl "tcp,self" --mca btl_tcp_if_include lo) ;;
-        *) command+=(--mca btl "velo,self" --mca mca_base_component_path "$out/plugin:SYSTEM_DEFAULT" "${velo_options[@]}") ;;
+        *) command+=(--mca btl "velo,self" --mca mca_base_component_path "$(host_path "$out/plugin")" "${velo_options[@]}") ;;
     esac
     case $configuration in
         two_ranks_a_node) command+=(--mca btl_velo_ranks_per_node 2) ;;

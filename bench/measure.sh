@@ -1,11 +1,14 @@
 # What the measuring scripts share, sourced by them. The upper half, of which Open MPI and how to compile, is
-# everybody's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over vader, and
+# everybody's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over Open MPI's own, and
 # one table of what they printed.
 #
 # Set before: root (the repository), out (a directory for raw output), plugin (where mca_btl_velo.so is).
 # shellcheck shell=bash
 
 : "${root:?}" "${out:?}" "${plugin?}"
+
+# shellcheck source=../tools/host.bash
+source "$root/tools/host.bash"
 
 measure_mpirun=mpirun
 measure_mpicxx=mpicxx
@@ -25,6 +28,7 @@ measure_find_mpi() {
     done
     command -v "$measure_mpirun" >/dev/null || measure_fail "no mpirun; run tools/install-deps"
     command -v "$measure_mpicxx" >/dev/null || measure_fail "no mpicxx; run tools/install-deps"
+    host_read "$measure_mpirun"
 }
 
 # measure_compile PROGRAM COMPILER SUFFIX: bench/PROGRAM.cc to build/bench/PROGRAMSUFFIX.
@@ -46,14 +50,14 @@ measure_ompi_info() {
 measure_pairs="0-1,0-2"
 measure_path_of_pair='path["0-1"] = "on node"; path["0-2"] = "between nodes"'
 
-# mpirun's options for one transport, velo or vader, in the array measure_options.
+# mpirun's options for one transport, velo or $host_sm, in the array measure_options.
 measure_set_options() {
     # Two ranks run at a time and yield to nobody, so both transports poll as they do with a core each.
     measure_options=(-np 4 --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 --mca pml ob1
         --mca btl "$1,self")
     if ((EUID == 0)); then measure_options=(--allow-run-as-root "${measure_options[@]}"); fi
     if [[ $1 == velo ]]; then
-        measure_options+=(--mca mca_base_component_path "$plugin:SYSTEM_DEFAULT" --mca btl_velo_ranks_per_node 2
+        measure_options+=(--mca mca_base_component_path "$(host_path "$plugin")" --mca btl_velo_ranks_per_node 2
             --mca btl_velo_show_paths 1 --mca btl_velo_stats 1)
     fi
 }
@@ -77,9 +81,9 @@ measure_job() {
 }
 
 # Medians over rounds of the CSV files given, one line for each path and size:
-# path|size|latency velo|vader|ratio|bandwidth velo|vader|ratio; size "line" is the transfer of a cache line.
+# path|size|latency velo|other|ratio|bandwidth velo|other|ratio; size "line" is the transfer of a cache line.
 measure_medians() {
-    awk -F, "BEGIN { $measure_path_of_pair }"'
+    awk -F, -v other="$host_sm" "BEGIN { $measure_path_of_pair }"'
         function add(key, value) { values[key, ++count[key]] = value + 0 }
         function median(key,    n, i, j, x, v) {
             n = count[key]
@@ -93,11 +97,11 @@ measure_medians() {
         }
         function ratio(a, b) { return b == 0 ? 0 : a / b }
         function row(pair, size, digits, bandwidth,    a, b, c, d) {
-            a = median("velo," pair "," size ",l"); b = median("vader," pair "," size ",l")
+            a = median("velo," pair "," size ",l"); b = median(other "," pair "," size ",l")
             if (a < 0 || b < 0) return
             printf("%s|%s|%." digits "f|%." digits "f|%.2f|", path[pair], size, a, b, ratio(a, b))
             if (bandwidth) {
-                c = median("velo," pair "," size ",b"); d = median("vader," pair "," size ",b")
+                c = median("velo," pair "," size ",b"); d = median(other "," pair "," size ",b")
                 printf("%.0f|%.0f|%.2f\n", c, d, ratio(c, d))
             } else {
                 print "||"

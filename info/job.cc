@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "info/probes.h"
+#include "series_limits.h"
 #include "sim_device/shim/layout.h"
 #include "sim_device/shim/shim_device.h"
 #include "velo/any_device.h"
@@ -19,7 +20,7 @@ using base::number;
 
 /// Of ob1's headers the shortest, of a message that is sent at once, and room for the longest.
 constexpr uint32_t kMatchHeaderBytes = 14;
-constexpr uint32_t kHeaderBytesMax = 56;
+constexpr uint32_t kHeaderBytesMax = VELO_OB1_HEADER_BYTES;
 
 /// Message bytes that a limit leaves, which counts headers.
 uint32_t beside(uint32_t limit, uint32_t header) {

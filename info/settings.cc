@@ -84,6 +84,18 @@ std::optional<Setting> Settings::find(const std::string& name) const {
     return at == settings_.end() ? std::nullopt : std::optional(at->second);
 }
 
+std::string Settings::path_of_ranks() const {
+    std::string launcher = command_;
+    if (const size_t name = launcher.rfind("ompi_info"); name != std::string::npos) launcher.replace(name, 9, "mpirun");
+    std::string path;
+    run("timeout 20 " + launcher + " -np 1 sh -c 'echo velo_path=$OMPI_MCA_mca_base_component_path' </dev/null",
+        [&](const std::string& line) {
+            const std::string_view before = "velo_path=";
+            if (line.starts_with(before)) path = line.substr(before.size());
+        });
+    return path;
+}
+
 long long Settings::number(const std::string& name, long long otherwise) const {
     const auto setting = find(name);
     if (!setting || setting->value.empty()) return otherwise;

@@ -27,6 +27,8 @@ class Settings {
     [[nodiscard]] std::optional<Setting> find(const std::string& name) const;
     /// All of velo's parameters, in Open MPI's order.
     [[nodiscard]] const std::vector<std::string>& of_velo() const { return of_velo_; }
+    /// The mca_base_component_path that mpirun gives to ranks; empty: none, or mpirun does not run.
+    [[nodiscard]] std::string path_of_ranks() const;
     /// A number, or `otherwise` where there is none.
     [[nodiscard]] long long number(const std::string& name, long long otherwise) const;
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@
 namespace {
 
 using namespace velo::info;
+
+/// Open MPI 5.0 has its plugins inside its libraries. Its mpirun takes mca_base_component_path for its own and PMIx's
+/// as well, and gives it to the ranks.
+constexpr bool kPathIsOfRanks = std::string_view(VELO_OMPI_SERIES) != "4.1";
 
 /// The answers of --check, each printed as it is found.
 class Check {
@@ -78,11 +83,26 @@ void check_plugin(Check& check, const Settings& settings) {
     }
     const auto path = settings.find("mca_base_component_path");
     const std::string where = path ? path->value + from(*path) : "its directories";
-    if (settings.has("btl", "velo")) {
-        check.yes("Open MPI finds the plugin in " + where);
-    } else {
-        check.no("Open MPI does not find the plugin, or can not load it; it looks in " + where +
-                 ". Install it, or set OMPI_MCA_mca_base_component_path=DIRECTORY:SYSTEM_DEFAULT");
+    if (!settings.has("btl", "velo")) {
+        check.no("Open MPI does not find the plugin, or can not load it; it looks in " + where + ". " +
+                 (kPathIsOfRanks ? "Set" : "Install it, or set") + " OMPI_MCA_mca_base_component_path=DIRECTORY" +
+                 (kPathIsOfRanks ? "" : ":SYSTEM_DEFAULT"));
+        return;
+    }
+    // mpirun of 5.0 gives its ranks the path of PMIx's file where the environment has none, over their own files.
+    const std::string given = kPathIsOfRanks ? settings.path_of_ranks() : "";
+    if (!given.empty() && path && given != path->value) {
+        check.no("Open MPI finds the plugin in " + where + ", but mpirun makes ranks look in " + given +
+                 ": set OMPI_MCA_mca_base_component_path=DIRECTORY");
+        return;
+    }
+    check.yes("Open MPI finds the plugin in " + where);
+    if (kPathIsOfRanks && path && path->value.find("SYSTEM_DEFAULT") != std::string::npos) {
+        check.note("mpirun of Open MPI 5.0 complains of SYSTEM_DEFAULT in mca_base_component_path and needs it not");
+    }
+    if (kPathIsOfRanks && path && std::getenv("PMIX_MCA_mca_base_component_show_load_errors") == nullptr) {
+        check.note("PMIx may complain of mca_btl_velo ('bad prefix'), which it looks at as well; to keep it quiet, set "
+                   "PMIX_MCA_mca_base_component_show_load_errors=none");
     }
 }
 

@@ -466,15 +466,14 @@ struct Engine<D>::Handler {
         engine.accepted_[tag] = engine.options_.host.accepts(engine.options_.host.context, tag);
         return engine.accepted_[tag];
     }
-    [[nodiscard]] bool accepts(const shm::Message& message) const {
-        return accepts(message.message_class, message.tag);
-    }
+    [[nodiscard]] bool accepts(const shm::Message& of) const { return accepts(of.message_class, of.tag); }
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.peer_of(path, index);
         if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.lock_);
             const velo_host_t& host = engine.options_.host;
+            if (!peer.context && host.unconnected) [[unlikely]] host.unconnected(host.context, path, &peer, tag);
             host.receive(host.context, path, peer.context, tag, data, bytes);
         } else if (message_class == MessageClass::kEngine) {
             engine.receive_engine_message(peer, data, bytes);

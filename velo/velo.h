@@ -177,6 +177,9 @@ typedef struct {
     /* A message, valid and writable during the call. `peer_context`: see velo_connect; NULL until then. */
     void (*receive)(void* context, velo_path_t path, void* peer_context, uint8_t tag, void* data,
                     size_t bytes);
+    /* A message has come from a peer whose context is NULL. The host may connect it now, before `receive` is called.
+     * May be NULL. */
+    void (*unconnected)(void* context, velo_path_t path, velo_peer_t* peer, uint8_t tag);
     /* A message that velo_send queued has left. */
     void (*sent)(void* context, velo_send_t* send, int status);
     /* Of an operation that failed, the host has heard before, by peer_ended or job_failed. */

@@ -14,17 +14,14 @@
 #include "opal/mca/btl/base/base.h"
 #include "opal/mca/btl/btl.h"
 
+#include "series.h"
 #include "velo/velo.h"
 
 BEGIN_C_DECLS
 
-#if OPAL_MAJOR_VERSION != 4 || OPAL_MINOR_VERSION != 1
-#error "this component is written for Open MPI 4.1"
-#endif
-
 typedef struct mca_btl_velo_module_t {
     mca_btl_base_module_t super;
-    velo_path_t path; /* of the peers whose messages it carries */
+    velo_path_t path; /* of the peers whose messages it carries; none: it carries no messages */
     mca_btl_base_module_error_cb_fn_t error_cb; /* ob1's; ends this process */
 } mca_btl_velo_module_t;
 
@@ -34,10 +31,12 @@ typedef struct mca_btl_velo_component_t {
     velo_engine_t *engine;
     mca_btl_velo_module_t on_node;
     mca_btl_velo_module_t device;
+    mca_btl_velo_module_t one_sided; /* in use where VELO_ONE_SIDED_NEEDS_SELF */
     opal_free_list_t short_frags;
     opal_free_list_t long_frags;
     opal_free_list_t rma_requests;
     opal_free_list_t registrations;
+    opal_mutex_t processes_lock; /* of the two below */
     opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
     opal_list_t departed;        /* those deleted while something of theirs was pending */
     bool finalizing; /* what still arrives is dropped: nobody is left to take it */
@@ -46,10 +45,10 @@ typedef struct mca_btl_velo_component_t {
 
 OPAL_DECLSPEC extern mca_btl_velo_component_t mca_btl_velo_component;
 
-/* A peer as one module sees it. Two modules give out different endpoints for one peer, because ob1 tells a
- * BTL that serves one-sided operations only from one that also sends by comparing them. */
+/* A peer as one module sees it. Modules give out different endpoints for one peer, because ob1 tells a BTL that
+ * serves one-sided operations only from one that also sends by comparing them. */
 typedef struct mca_btl_base_endpoint_t {
-    velo_peer_t *peer;
+    velo_peer_t *peer; /* NULL: the own process */
     bool in_use; /* from add_procs to del_procs */
 } mca_btl_base_endpoint_t;
 typedef struct mca_btl_base_endpoint_t mca_btl_velo_endpoint_t;
@@ -58,6 +57,7 @@ typedef struct mca_btl_velo_process_t {
     opal_list_item_t super;
     mca_btl_velo_endpoint_t on_node;
     mca_btl_velo_endpoint_t device;
+    mca_btl_velo_endpoint_t one_sided;
 } mca_btl_velo_process_t;
 OBJ_CLASS_DECLARATION(mca_btl_velo_process_t);
 
@@ -75,11 +75,11 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_frag_t);
 /* Every header of ob1's, and the longest message that it sends with sendi alone. */
 #define MCA_BTL_VELO_SHORT_BYTES 320
 /* No message is longer by default. */
-#define MCA_BTL_VELO_LONG_BYTES (32768 + 64)
+#define MCA_BTL_VELO_LONG_BYTES (32768 + VELO_OB1_HEADER_BYTES)
 
 /* Longest message that a network carries as VELO packets by default, if its device takes it in one go: to fetch one
  * costs a round trip more, to copy it costs bandwidth. */
-#define MCA_BTL_VELO_NETWORK_BYTES (65536 + 56)
+#define MCA_BTL_VELO_NETWORK_BYTES (65536 + VELO_OB1_HEADER_BYTES)
 
 /* An outstanding put, get or atomic. */
 typedef struct mca_btl_velo_rma_t {
@@ -108,11 +108,19 @@ OBJ_CLASS_DECLARATION(mca_btl_velo_registration_t);
 
 /* btl_velo_module.c */
 void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path);
-void mca_btl_velo_free_processes(void);
 bool mca_btl_velo_accepts(void *context, uint8_t tag);
 void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
                           size_t bytes);
 void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
+
+/* btl_velo_peers.c */
+mca_btl_velo_endpoint_t *mca_btl_velo_endpoint_of(mca_btl_velo_process_t *process, const mca_btl_velo_module_t *module);
+int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                           mca_btl_base_endpoint_t **peers, struct opal_bitmap_t *reachable);
+int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                           mca_btl_base_endpoint_t **peers);
+void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint8_t tag);
+void mca_btl_velo_free_processes(void);
 
 /* btl_velo_rdma.c */
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
@@ -129,6 +137,8 @@ __attribute__((noreturn)) void mca_btl_velo_end_job(velo_path_t path, const char
 void mca_btl_velo_job_failed(void *context, const velo_failure_t *failure);
 
 /* btl_velo_ob1.c */
+/* Calls visit with the name of each process that is in a communicator with this one, until it returns true. */
+void mca_btl_velo_for_each_name(bool (*visit)(void *context, uint64_t name), void *context);
 /* True unless it is certain that no communicator of this process has that one in it. */
 bool mca_btl_velo_has_communicator_with(uint64_t name);
 size_t mca_btl_velo_receivable(const void *local_address, size_t size, const void *cbcontext,

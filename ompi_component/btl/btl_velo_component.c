@@ -10,7 +10,6 @@
 #if VELO_HOST_HWLOC
 #include "opal/mca/hwloc/hwloc-internal.h"
 #endif
-#include "opal/mca/pmix/pmix.h"
 #include "opal/runtime/opal.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
@@ -37,13 +36,15 @@ OPAL_DECLSPEC mca_btl_velo_component_t mca_btl_velo_component = {
         },
 };
 
-/* The loader compares neither versions nor struct layouts, and those differ between series. */
+/* The loader compares neither versions nor struct layouts, and those differ between series. Locks and lists are
+ * compared, because some headers that say how they are laid out may be stand-ins. */
 static bool right_series(void)
 {
     int major = 0, minor = 0;
 
     if (2 == sscanf(opal_version_string, "%d.%d", &major, &minor) && OPAL_MAJOR_VERSION == major
-        && OPAL_MINOR_VERSION == minor) {
+        && OPAL_MINOR_VERSION == minor && sizeof(opal_mutex_t) == OBJ_CLASS(opal_mutex_t)->cls_sizeof
+        && sizeof(opal_free_list_t) == OBJ_CLASS(opal_free_list_t)->cls_sizeof) {
         return true;
     }
     opal_output(0, "velo: this mca_btl_velo.so was built for Open MPI %d.%d and is not used by Open MPI %s; "
@@ -59,6 +60,7 @@ static int component_register(void)
     }
     mca_btl_velo_module_init(&mca_btl_velo_component.on_node, VELO_PATH_ON_NODE);
     mca_btl_velo_module_init(&mca_btl_velo_component.device, VELO_PATH_DEVICE);
+    mca_btl_velo_module_init(&mca_btl_velo_component.one_sided, VELO_PATH_NONE);
     mca_btl_velo_register_params();
     return mca_btl_base_param_register(&mca_btl_velo_component.super.btl_version,
                                        &mca_btl_velo_component.device.super);
@@ -74,6 +76,7 @@ static int component_open(void)
     OBJ_CONSTRUCT(&mca_btl_velo_component.rma_requests, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.registrations, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.departed, opal_list_t);
+    OBJ_CONSTRUCT(&mca_btl_velo_component.processes_lock, opal_mutex_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.processes, opal_hash_table_t);
     return opal_hash_table_init(&mca_btl_velo_component.processes, 64);
 }
@@ -87,6 +90,7 @@ static int component_close(void)
     mca_btl_velo_free_processes();
     OBJ_DESTRUCT(&mca_btl_velo_component.processes);
     OBJ_DESTRUCT(&mca_btl_velo_component.departed);
+    OBJ_DESTRUCT(&mca_btl_velo_component.processes_lock);
     OBJ_DESTRUCT(&mca_btl_velo_component.short_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.long_frags);
     OBJ_DESTRUCT(&mca_btl_velo_component.rma_requests);
@@ -126,7 +130,7 @@ char *mca_btl_velo_host_of(uint32_t job, uint32_t rank)
     char *text = NULL;
     int rc;
 
-    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_HOSTNAME, &name, &text, OPAL_STRING);
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, VELO_PMIX_HOSTNAME, &name, &text, VELO_PMIX_STRING);
     return OPAL_SUCCESS == rc ? text : NULL;
 }
 
@@ -151,7 +155,7 @@ static int number_host(opal_hash_table_t *numbers, uint32_t job, uint32_t rank, 
 }
 
 /* Of the launcher's map, a process has the host's name of each rank. It is no help to ask for the numbers of hosts
- * (OPAL_PMIX_NODEID), which are known of the own host's ranks only, nor for the ranks of a host: PMIx_Resolve_peers()
+ * (PMIX_NODEID), which are known of the own host's ranks only, nor for the ranks of a host: PMIx_Resolve_peers()
  * of PMIx 4.2 waits without end. Names are looked for only where there are several hosts. */
 static int find_hosts(velo_identity_t *identity)
 {
@@ -200,15 +204,6 @@ static int find_hosts(velo_identity_t *identity)
     return rc;
 }
 
-/* Open MPI 4.1 tells it to processes that were not started by mpirun itself, as the number of its daemons; those of
- * mpirun's own host see the hosts of their job only. */
-static bool launcher_has_more_hosts(void)
-{
-    const char *daemons = getenv("OMPI_MCA_ess_base_num_procs");
-
-    return NULL != daemons && 1 < strtol(daemons, NULL, 10);
-}
-
 static int own_identity(velo_identity_t *identity)
 {
     const opal_process_name_t *self = &opal_proc_local_get()->proc_name;
@@ -216,7 +211,7 @@ static int own_identity(velo_identity_t *identity)
     uint32_t size = 0, *size_ptr = &size;
     int rc;
 
-    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &size_ptr, OPAL_UINT32);
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, VELO_PMIX_JOB_SIZE, &job, &size_ptr, VELO_PMIX_UINT32);
     if (OPAL_SUCCESS != rc || 0 == size) {
         size = 1; /* a process that was not started by mpirun */
     }
@@ -224,9 +219,9 @@ static int own_identity(velo_identity_t *identity)
     identity->job = self->jobid;
     identity->rank = self->vpid;
     identity->job_size = size;
-    identity->local_rank = (uint32_t) opal_process_info.my_local_rank;
+    identity->local_rank = velo_series_local_rank();
     identity->local_size = (uint32_t) opal_process_info.num_local_peers + 1;
-    identity->more_hosts = launcher_has_more_hosts();
+    identity->more_hosts = velo_series_more_hosts();
     rc = find_hosts(identity);
     if (OPAL_SUCCESS != rc) {
         opal_output(0, "velo is not used on %s: the launcher does not say on which host each of %u ranks is (error %d)",
@@ -293,6 +288,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     const velo_host_t host = {.topology = loaded_topology(),
                               .accepts = mca_btl_velo_accepts,
                               .receive = mca_btl_velo_receive,
+                              .unconnected = mca_btl_velo_unconnected,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,
                               .peer_ended = mca_btl_velo_peer_ended,
@@ -338,14 +334,14 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     }
 
     bytes = velo_address(mca_btl_velo_component.engine, address, sizeof address);
-    OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_velo_component.super.btl_version, address, bytes);
+    OPAL_MODEX_SEND(rc, VELO_PMIX_GLOBAL, &mca_btl_velo_component.super.btl_version, address, bytes);
     if (OPAL_SUCCESS != rc) {
         opal_output(0, "velo: rank %u could not publish its address (error %d); velo is not used",
                     identity.rank, rc);
         return NULL;
     }
     /* The base frees the array. */
-    modules = calloc(2, sizeof *modules);
+    modules = calloc(3, sizeof *modules);
     if (NULL == modules) {
         return NULL;
     }
@@ -357,6 +353,13 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
             device->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH - 1;
         }
         modules[(*count)++] = device;
+    }
+    if (VELO_ONE_SIDED_NEEDS_SELF) {
+        modules[(*count)++] = &mca_btl_velo_component.one_sided.super;
+    }
+    /* Not before: the parameter for flags does not know these, and ompi_info would not show it. */
+    for (int i = 0; i < *count; ++i) {
+        modules[i]->btl_flags |= VELO_MODULE_FLAGS;
     }
     mca_btl_velo_component.modules = *count;
     return modules;

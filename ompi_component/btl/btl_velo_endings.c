@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "opal/mca/pmix/pmix.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
@@ -50,7 +49,7 @@ static void tell(const velo_end_t *end, bool other_job)
     free(peer_host);
 }
 
-/* ob1 of Open MPI 4.1 aborts in its callback, whichever the flags: a job can not lose a process and go on. */
+/* ob1 aborts in its callback, whichever the flags: a job can not lose a process and go on. */
 static void end_job(velo_path_t path)
 {
     mca_btl_velo_module_t *modules[] = {&mca_btl_velo_component.on_node, &mca_btl_velo_component.device};
@@ -65,9 +64,7 @@ static void end_job(velo_path_t path)
 /* ob1 has no callback yet, or not any more: the runtime ends the job. */
 static __attribute__((noreturn)) void end_process(void)
 {
-    if (NULL != opal_pmix.abort) {
-        (void) opal_pmix.abort(1, "velo: the job cannot go on", NULL);
-    }
+    velo_series_abort("velo: the job cannot go on");
     _exit(1);
 }
 

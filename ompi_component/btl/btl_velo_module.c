@@ -1,5 +1,5 @@
 /*
- * The modules: peers, descriptors and sends.
+ * The modules: descriptors, sends and messages received.
  */
 #include "btl_velo.h"
 
@@ -8,10 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "opal/class/opal_bitmap.h"
 #include "opal/datatype/opal_convertor.h"
-#include "opal/mca/hwloc/base/base.h"
-#include "opal/mca/pmix/pmix.h"
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 
@@ -24,215 +21,6 @@ static void construct_frag(mca_btl_velo_frag_t *frag)
 
 OBJ_CLASS_INSTANCE(mca_btl_velo_frag_t, mca_btl_base_descriptor_t, construct_frag, NULL);
 OBJ_CLASS_INSTANCE(mca_btl_velo_registration_t, opal_free_list_item_t, NULL, NULL);
-
-static void construct_process(mca_btl_velo_process_t *process)
-{
-    memset(&process->on_node, 0, sizeof process->on_node);
-    memset(&process->device, 0, sizeof process->device);
-}
-
-OBJ_CLASS_INSTANCE(mca_btl_velo_process_t, opal_list_item_t, construct_process, NULL);
-
-static uint64_t key_of(const opal_process_name_t *name)
-{
-    return (uint64_t) name->jobid << 32 | name->vpid;
-}
-
-/* NULL: it is not known. */
-static mca_btl_velo_process_t *find_process(uint64_t key)
-{
-    void *process = NULL;
-
-    return OPAL_SUCCESS == opal_hash_table_get_value_uint64(&mca_btl_velo_component.processes, key, &process)
-               ? process
-               : NULL;
-}
-
-static mca_btl_velo_endpoint_t *endpoint_of(mca_btl_velo_process_t *process, const mca_btl_velo_module_t *module)
-{
-    return VELO_PATH_ON_NODE == module->path ? &process->on_node : &process->device;
-}
-
-static mca_btl_velo_endpoint_t *endpoint_for(const mca_btl_velo_module_t *module, uint64_t key)
-{
-    mca_btl_velo_process_t *process = find_process(key);
-
-    if (NULL == process) {
-        process = OBJ_NEW(mca_btl_velo_process_t);
-        if (NULL == process) {
-            return NULL;
-        }
-        if (OPAL_SUCCESS
-            != opal_hash_table_set_value_uint64(&mca_btl_velo_component.processes, key, process)) {
-            OBJ_RELEASE(process);
-            return NULL;
-        }
-    }
-    return endpoint_of(process, module);
-}
-
-void mca_btl_velo_free_processes(void)
-{
-    opal_list_item_t *item;
-    void *process, *node = NULL;
-    uint64_t key;
-
-    while (NULL != (item = opal_list_remove_first(&mca_btl_velo_component.departed))) {
-        OBJ_RELEASE(item);
-    }
-    while (OPAL_SUCCESS
-           == opal_hash_table_get_first_key_uint64(&mca_btl_velo_component.processes, &key, &process, &node)) {
-        opal_hash_table_remove_value_uint64(&mca_btl_velo_component.processes, key);
-        OBJ_RELEASE(process);
-    }
-}
-
-/* Whether the user's list of BTLs has none but velo for ranks on other hosts. */
-static bool velo_alone(void)
-{
-    static const char *const on_host[] = {"velo", "self", "vader", "sm"};
-    const char *at = opal_btl_base_framework.framework_selection;
-    bool velo = false;
-
-    if (NULL == at || '^' == *at) {
-        return false;
-    }
-    while ('\0' != *at) {
-        const size_t length = strcspn(at, ",");
-        size_t i = 0;
-
-        while (i < sizeof on_host / sizeof on_host[0]
-               && (strlen(on_host[i]) != length || 0 != strncmp(on_host[i], at, length))) {
-            ++i;
-        }
-        if (sizeof on_host / sizeof on_host[0] == i) {
-            return false;
-        }
-        velo = velo || 0 == i;
-        at += length + (',' == at[length]);
-    }
-    return velo;
-}
-
-/* That a peer on another host is left to another BTL is nothing to worry a user with. Without one the job ends, and one
- * line of a process is enough. */
-static void tell_unreached(const opal_proc_t *proc, const char *error)
-{
-    static bool told = false;
-    const char *self = OPAL_VPID_PRINT(opal_proc_local_get()->proc_name.vpid);
-    const char *other = OPAL_VPID_PRINT(proc->proc_name.vpid);
-    const bool local = OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags);
-    const bool show = local || (!told && velo_alone());
-
-    told = told || !local;
-    opal_output_verbose(show ? 0 : 1, show ? 0 : opal_btl_base_framework.framework_output,
-                        "velo: rank %s can not reach rank %s: %s", self, other, error);
-}
-
-/* NULL: the peer is not reached by this module. */
-static mca_btl_velo_endpoint_t *add_proc(mca_btl_velo_module_t *module, opal_proc_t *proc)
-{
-    mca_btl_velo_endpoint_t *endpoint;
-    velo_peer_t *peer = NULL;
-    char error[512] = "";
-    void *address = NULL;
-    size_t bytes = 0;
-    int rc;
-
-    if (proc == opal_proc_local_get()) {
-        /* btl/self has it. A network's module has it as well, one-sided only (its exclusivity is below self's):
-         * between hosts osc/rdma of Open MPI 4.1 asks the first process of a host for the ranks of some others, and
-         * that may be this one. */
-        if (module->path == VELO_PATH_ON_NODE || !velo_network_used(mca_btl_velo_component.engine)) {
-            return NULL;
-        }
-        endpoint = endpoint_for(module, key_of(&proc->proc_name));
-        if (NULL != endpoint) {
-            endpoint->in_use = true;
-        }
-        return endpoint;
-    }
-    OPAL_MODEX_RECV(rc, &mca_btl_velo_component.super.btl_version, &proc->proc_name, &address, &bytes);
-    if (OPAL_SUCCESS != rc || NULL == address) {
-        return NULL; /* it does not run velo */
-    }
-    endpoint = endpoint_for(module, key_of(&proc->proc_name));
-    if (NULL == endpoint) {
-        free(address);
-        return NULL;
-    }
-    rc = velo_connect(mca_btl_velo_component.engine, address, bytes, OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags),
-                      endpoint, &peer, error, sizeof error);
-    free(address);
-    if (VELO_OK != rc) {
-        if (module->path == VELO_PATH_ON_NODE) {
-            tell_unreached(proc, error);
-        }
-        return NULL;
-    }
-    endpoint->peer = peer;
-    /* Open MPI's own shared memory (osc/rdma, MPI_COMM_TYPE_SHARED) cannot join two containers of a host either. */
-    if (OPAL_PROC_ON_LOCAL_NODE(proc->proc_flags) && !velo_peer_attachable(peer)) {
-        proc->proc_flags = OPAL_PROC_NON_LOCAL;
-    }
-    /* The device's module also takes on-node peers, one-sided only: osc/rdma of Open MPI 4.1 wants one module
-     * that reaches every peer of a window. Its lower exclusivity keeps messages off it. */
-    if (module->path != VELO_PATH_DEVICE && module->path != velo_peer_path(peer)) {
-        return NULL;
-    }
-    endpoint->in_use = true;
-    return endpoint;
-}
-
-static int add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
-                     mca_btl_base_endpoint_t **peers, opal_bitmap_t *reachable)
-{
-    for (size_t i = 0; i < count; ++i) {
-        peers[i] = add_proc((mca_btl_velo_module_t *) btl, procs[i]);
-        if (NULL != peers[i] && NULL != reachable) {
-            int rc = opal_bitmap_set_bit(reachable, (int) i);
-            if (OPAL_SUCCESS != rc) {
-                return rc;
-            }
-        }
-    }
-    return OPAL_SUCCESS;
-}
-
-/* A process is forgotten with the last of its endpoints. Processes are looked for by name: r2 may pass an endpoint
- * twice, and compares the pointers after this call, but looks at nothing behind them. */
-static void del_proc(const mca_btl_velo_module_t *module, const opal_proc_t *proc)
-{
-    const uint64_t key = key_of(&proc->proc_name);
-    mca_btl_velo_process_t *process = find_process(key);
-    velo_peer_t *peer;
-
-    if (NULL == process) {
-        return;
-    }
-    endpoint_of(process, module)->in_use = false;
-    if (process->on_node.in_use || process->device.in_use) {
-        return;
-    }
-    opal_hash_table_remove_value_uint64(&mca_btl_velo_component.processes, key);
-    peer = NULL != process->on_node.peer ? process->on_node.peer : process->device.peer;
-    if (NULL == peer || velo_disconnect(mca_btl_velo_component.engine, peer)) {
-        OBJ_RELEASE(process);
-    } else {
-        /* Callbacks that are still to come are given its endpoints. */
-        opal_list_append(&mca_btl_velo_component.departed, &process->super);
-    }
-}
-
-static int del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
-                     mca_btl_base_endpoint_t **peers)
-{
-    (void) peers;
-    for (size_t i = 0; i < count; ++i) {
-        del_proc((mca_btl_velo_module_t *) btl, procs[i]);
-    }
-    return OPAL_SUCCESS;
-}
 
 static double seconds(void)
 {
@@ -530,21 +318,15 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
 {
     mca_btl_velo_module_t *module = path == VELO_PATH_ON_NODE ? &mca_btl_velo_component.on_node
                                                               : &mca_btl_velo_component.device;
+    mca_btl_velo_process_t *process = peer_context;
     mca_btl_base_segment_t segment = {.seg_addr.pval = data, .seg_len = bytes};
-    mca_btl_base_descriptor_t descriptor; /* of which callbacks read the segments */
-    const mca_btl_active_message_callback_t *callback;
 
     (void) context;
-    (void) peer_context;
     if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX || mca_btl_velo_component.finalizing)) {
         return;
     }
-    descriptor.des_segments = &segment;
-    descriptor.des_segment_count = 1;
-    descriptor.des_flags = 0;
-    descriptor.des_cbfunc = NULL;
-    callback = &mca_btl_base_active_message_trigger[tag];
-    callback->cbfunc(&module->super, tag, &descriptor, callback->cbdata);
+    velo_series_receive(&module->super, NULL == process ? NULL : mca_btl_velo_endpoint_of(process, module), tag,
+                        &segment);
 }
 
 static int register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t cbfunc)
@@ -564,7 +346,7 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     /* Above vader and sm, which have MCA_BTL_EXCLUSIVITY_HIGH: to be asked for velo is to get velo. */
     btl->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + (on_node ? 2 : 1);
     /* 2 KiB of message beside ob1's largest header (FC 3: the border between VELO and RMA). */
-    btl->btl_eager_limit = on_node ? 32768 + 56 : 2048 + 56;
+    btl->btl_eager_limit = (on_node ? 32768 : 2048) + VELO_OB1_HEADER_BYTES;
     btl->btl_rndv_eager_limit = btl->btl_eager_limit;
     btl->btl_max_send_size = btl->btl_eager_limit;
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
@@ -575,8 +357,8 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     btl->btl_latency = on_node ? 1 : 2;
     /* The on-node module must be worth at least half of the two, or ob1 will not fetch through it alone. */
     btl->btl_bandwidth = on_node ? 80000 : 40000;
-    btl->btl_add_procs = add_procs;
-    btl->btl_del_procs = del_procs;
+    btl->btl_add_procs = mca_btl_velo_add_procs;
+    btl->btl_del_procs = mca_btl_velo_del_procs;
     btl->btl_finalize = finalize;
     btl->btl_alloc = alloc;
     btl->btl_free = free_descriptor;
@@ -586,4 +368,12 @@ void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path)
     btl->btl_dump = mca_btl_base_dump;
     btl->btl_register_error = register_error;
     mca_btl_velo_rdma_init(btl);
+    if (VELO_PATH_NONE == path) {
+        /* Nothing that it could be preferred for: with the least exclusivity and no messages of its own, and so little
+         * bandwidth that the other modules keep more than half of it together, ob1 leaves it alone. */
+        btl->btl_flags &= ~MCA_BTL_FLAGS_SEND;
+        btl->btl_exclusivity = MCA_BTL_EXCLUSIVITY_LOW;
+        btl->btl_latency = 1;
+        btl->btl_bandwidth = 1;
+    }
 }

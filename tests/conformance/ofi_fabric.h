@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/conformance/fabric.h"
+#include "tests/conformance/ofi_names.h"
 #include "velo/base/clock.h"
 #include "velo/ofi/faulty_device.h"
 #include "velo/ofi/ofi_device.h"
@@ -56,7 +57,7 @@ class OfiTestDevice {
 };
 
 struct Net {
-    static constexpr const char* kName = "net";
+    static constexpr const char* kName = kTcpProvider;
     static constexpr const char* kInterface = "lo";
     static constexpr uint64_t kLaps = 600;
 };

@@ -1,6 +1,10 @@
 # What the cases share: options, one mpirun with its verdict, counts. Sourced by run.
 # shellcheck shell=bash
 
+# shellcheck source=../../tools/host.bash
+source "${BASH_SOURCE[0]%/*}/../../tools/host.bash"
+host_read
+
 bindir=
 plugindir=
 only=()
@@ -22,7 +26,7 @@ parse_options() {
     faultdir=$(realpath -e "$bindir/../faults") || exit 2
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    base=(--mca pml ob1 --mca btl velo,self --mca mca_base_component_path "$plugindir:SYSTEM_DEFAULT")
+    base=(--mca pml ob1 --mca btl velo,self --mca mca_base_component_path "$(host_path "$plugindir")")
     ((UID == 0)) && base+=(--allow-run-as-root)
     if (($(nproc) < 4)); then
         base+=(--oversubscribe)

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "tests/conformance/ofi_names.h"
 #include "tests/fuzz/fuzz.h"
 #include "velo/ofi/ofi_device.h"
 
@@ -18,7 +19,7 @@ constexpr size_t kBytesMax = ofi::kPartPacketsMin * kPacketBytes + 100;
 constexpr int kMessagesMax = 24;
 constexpr uint16_t kVictim = 1;
 constexpr uint16_t kFriend = 2;
-constexpr NetworkOptions kOptions = {.provider_include = "net", .interface_include = "lo"};
+constexpr NetworkOptions kOptions = {.provider_include = conformance::kTcpProvider, .interface_include = "lo"};
 
 DeviceConfig config(uint16_t node) {
     return {.node = node, .job_token = 7, .mailbox_slots = kSlots, .contact_slots = 2, .faults = {}, .peers_max = 2};

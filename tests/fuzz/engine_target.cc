@@ -52,6 +52,7 @@ struct Rank {
             .accepts = [](void*, uint8_t) { return true; },
             .receive = [](void*, velo_path_t, void*, uint8_t, void* data,
                           size_t bytes) { use(static_cast<std::byte*>(data), bytes); },
+            .unconnected = nullptr,
             .sent = [](void*, velo_send_t*, int) {},
             .rma_done = [](void* self, velo_rma_t*, int) { ++static_cast<Rank*>(self)->done; },
             .peer_ended = [](void*, const velo_end_t*) {},

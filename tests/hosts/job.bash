@@ -8,9 +8,11 @@ start_inside() {
     : >"$log"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_base_warn_component_unused=0
     export OMPI_MCA_orte_base_help_aggregate=0
-    base=(--mca plm rsh --mca plm_rsh_agent "$HOSTS_AGENT" --bind-to none --oversubscribe
+    local -a agent=(--mca plm rsh --mca plm_rsh_agent "$HOSTS_AGENT")
+    [[ $host_series == 4.* ]] || agent=(--prtemca plm_ssh_agent "$HOSTS_AGENT")
+    base=("${agent[@]}" --bind-to none --oversubscribe
         --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl "$btl"
-        --mca mca_base_component_path "$plugindir:SYSTEM_DEFAULT" "${mca_extra[@]}")
+        --mca mca_base_component_path "$(host_path "$plugindir")" "${mca_extra[@]}")
 }
 
 # Whether a case was asked for.

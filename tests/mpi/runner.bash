@@ -18,6 +18,9 @@ quick=
 timeout_s=120
 logs=
 mpirun=${MPIRUN:-mpirun}
+# shellcheck source=../../tools/host.bash
+source "${BASH_SOURCE[0]%/*}/../../tools/host.bash"
+host_read "$mpirun"
 passed=0
 failed=0
 
@@ -87,11 +90,11 @@ transport_arguments() {
     if [[ $btl ]]; then
         printf '%s\n' --mca btl "$btl"
         # On 4.1 neither osc/rdma nor Debian's defaults offer one-sided communication over tcp alone.
-        [[ $btl == *tcp* && $btl != *vader* ]] && printf '%s\n' --mca osc pt2pt
+        [[ $host_series == 4.* && $btl == *tcp* && $btl != *vader* ]] && printf '%s\n' --mca osc pt2pt
         return
     fi
     printf '%s\n' --mca btl velo,self
-    [[ $plugindir ]] && printf '%s\n' --mca mca_base_component_path "$plugindir:SYSTEM_DEFAULT"
+    [[ $plugindir ]] && printf '%s\n' --mca mca_base_component_path "$(host_path "$plugindir")"
     case $1 in
         one_rank_a_node) printf '%s\n' --mca btl_velo_ranks_per_node 1 ;;
         two_ranks_a_node) printf '%s\n' --mca btl_velo_ranks_per_node 2 ;;

@@ -129,6 +129,32 @@ TEST(EngineHostPromise, the_end_of_the_job_is_told_without_the_lock) {
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
+/// A peer may use a process that has not connected to it; the host may connect before it is given the message.
+TEST_P(EngineHost, a_peer_can_be_connected_when_its_first_message_is_here) {
+    Rank sender(threaded(GetParam()), 0, 2);
+    Rank receiver(threaded(GetParam()), 1, 2);
+    std::vector<velo_peer_t*> unknown;
+    velo_peer_t* connected = nullptr;
+    receiver.on_unconnected = [&](velo_peer_t* peer) {
+        unknown.push_back(peer);
+        if (unknown.size() == 2) connected = Job::connect(receiver, sender);
+    };
+    velo_peer_t* const peer = Job::connect(sender, receiver);
+    std::array<velo_send_t, 3> sends = {};
+    for (velo_send_t& send : sends) (void)velo_send(sender.engine, peer, &send, 1);
+    for (int i = 0; i < 1'000'000 && receiver.inbox.size() < sends.size(); ++i) {
+        velo_progress(sender.engine);
+        velo_progress(receiver.engine);
+    }
+    ASSERT_EQ(receiver.inbox.size(), sends.size());
+    ASSERT_EQ(unknown.size(), 2u);
+    EXPECT_EQ(unknown[0], unknown[1]);
+    EXPECT_EQ(unknown[1], connected);
+    EXPECT_EQ(receiver.inbox[0].peer_context, nullptr);
+    EXPECT_EQ(receiver.inbox[1].peer_context, &sender);
+    EXPECT_EQ(receiver.inbox[2].peer_context, &sender);
+}
+
 size_t threads_of_this_process() {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));

@@ -124,6 +124,7 @@ TEST(EnginePeers, a_completion_may_wait_for_another_transfer) {
                               .topology = nullptr,
                               .accepts = [](void*, uint8_t) { return true; },
                               .receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {},
+                              .unconnected = nullptr,
                               .sent = [](void*, velo_send_t*, int) {},
                               .rma_done =
                                   [](void* self, velo_rma_t* op, int) {

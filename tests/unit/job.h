@@ -71,6 +71,11 @@ class Rank {
             .topology = nullptr,
             .accepts = [](void* self, uint8_t) { return static_cast<Rank*>(self)->accepts; },
             .receive = &Rank::receive,
+            .unconnected =
+                [](void* self, velo_path_t, velo_peer_t* peer, uint8_t) {
+                    auto& rank = *static_cast<Rank*>(self);
+                    if (rank.on_unconnected) rank.on_unconnected(peer);
+                },
             .sent = &Rank::sent,
             .rma_done = &Rank::rma_done,
             .peer_ended =
@@ -115,6 +120,7 @@ class Rank {
     std::vector<std::string> log;
     std::vector<Failed> failures;
     std::function<void(const Received&)> on_receive;
+    std::function<void(velo_peer_t*)> on_unconnected;
     std::function<void()> on_sent;
     std::function<void()> on_done;
     std::function<void()> on_failure;

@@ -23,7 +23,7 @@ using conformance::PublishedAddress;
 using conformance::send_numbered;
 using conformance::TestPacket;
 
-constexpr NetworkOptions kNetOptions = {.provider_include = "net", .interface_include = "lo"};
+constexpr NetworkOptions kNetOptions = {.provider_include = conformance::kTcpProvider, .interface_include = "lo"};
 
 size_t open_files() {
     const std::filesystem::directory_iterator files("/proc/self/fd");
@@ -213,7 +213,7 @@ TEST_F(OfiLibrary, opens_a_device_and_says_why_it_does_not) {
     const DeviceConfig config = {.node = 1, .mailbox_slots = 8, .faults = {}};
     const std::unique_ptr<NetworkDevice> device(library_->open(config, kNetOptions, error.data(), error.size()));
     ASSERT_NE(device, nullptr) << error.data();
-    EXPECT_STREQ(device->name(), "net (lo)");
+    EXPECT_EQ(device->name(), std::string(conformance::kTcpProvider) + " (lo)");
     EXPECT_TRUE(device->traits().other_hosts);
     EXPECT_EQ(library_->open(config, {.provider_include = "none"}, error.data(), error.size()), nullptr);
     EXPECT_NE(std::string(error.data()).find("libfabric"), std::string::npos);
@@ -231,7 +231,7 @@ TEST_F(OfiLibrary, lists_each_provider_and_interface_once) {
                                                               (refused == nullptr ? "" : refused));
     });
     ASSERT_GE(lines.size(), 3u);
-    EXPECT_EQ(lines[0], "net lo ");
+    EXPECT_EQ(lines[0], std::string(conformance::kTcpProvider) + " lo ");
     for (const std::string& line : lines) EXPECT_EQ(std::ranges::count(lines, line), 1) << line;
 }
 

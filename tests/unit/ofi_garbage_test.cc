@@ -21,7 +21,7 @@ using conformance::OfiFabric;
 using conformance::send_numbered;
 using conformance::TestPacket;
 
-constexpr NetworkOptions kNetOptions = {.provider_include = "net", .interface_include = "lo"};
+constexpr NetworkOptions kNetOptions = {.provider_include = conformance::kTcpProvider, .interface_include = "lo"};
 
 /// A bare endpoint that writes whatever it likes to one device.
 class Hostile {
@@ -254,7 +254,7 @@ TEST_F(OfiGarbage, messages_with_packets_of_two_kinds_are_dropped_whole) {
 TEST(OfiLog, a_stranger_is_told_of_once) {
     std::string log;
     const NetworkOptions options = {
-        .provider_include = "net",
+        .provider_include = conformance::kTcpProvider,
         .interface_include = "lo",
         .log = [](void* to, int, const char* line) { *static_cast<std::string*>(to) += line; },
         .log_context = &log};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tests/conformance/ofi_names.h"
 #include "velo/base/shared_segment.h"
 #include "velo/ofi/ofi_device.h"
 #include "velo/ofi/interfaces.h"
@@ -10,6 +11,8 @@
 
 namespace velo::ofi {
 namespace {
+
+using conformance::kTcpProvider;
 
 const Candidate* find(const std::vector<Candidate>& all, const std::string& provider, const std::string& interface) {
     const auto found = std::ranges::find_if(all, [&](const Candidate& candidate) {
@@ -82,23 +85,27 @@ TEST(OfiProvider, loopback_and_providers_of_one_host_are_taken_by_name_only) {
 }
 
 TEST(OfiProvider, names_are_exact_and_the_preferred_one_comes_first) {
-    EXPECT_EQ(chosen({.provider_include = "tcp;ofi_rxm,net", .interface_include = "lo"}), "net lo");
+    const std::string name = kTcpProvider;
+    const std::string both = "tcp;ofi_rxm," + name;
+    EXPECT_EQ(chosen({.provider_include = both.c_str(), .interface_include = "lo"}), name + " lo");
     EXPECT_EQ(chosen({.provider_include = "tcp;ofi_rxm", .interface_include = "127.0.0.0/8"}), "tcp;ofi_rxm lo");
-    EXPECT_EQ(chosen({.provider_exclude = "net", .interface_include = "lo"}).substr(0, 3), "tcp");
+    EXPECT_EQ(chosen({.provider_exclude = kTcpProvider, .interface_include = "lo"}), "tcp;ofi_rxm lo");
 }
 
 TEST(OfiProvider, one_that_hangs_is_refused_even_by_name) {
     const std::vector<Candidate> all = look_for_providers({.provider_include = "udp;ofi_rxd,net;ofi_rxm"});
     for (const char* name : {"udp;ofi_rxd", "net;ofi_rxm"}) {
         const Candidate* candidate = find(all, name, "");
+        if (candidate == nullptr && FI_MAJOR_VERSION >= 2) continue;  // it is no more
         ASSERT_NE(candidate, nullptr) << name;
         EXPECT_FALSE(candidate->refused.empty());
     }
 }
 
 TEST(OfiProvider, a_refusal_names_what_there_was_and_why) {
-    const std::string text = chosen({.provider_include = "net", .interface_include = "nowhere0"});
-    EXPECT_NE(text.find("net (lo): btl_velo_if_include does not have it"), std::string::npos) << text;
+    const std::string text = chosen({.provider_include = kTcpProvider, .interface_include = "nowhere0"});
+    const std::string line = std::string(kTcpProvider) + " (lo): btl_velo_if_include does not have it";
+    EXPECT_NE(text.find(line), std::string::npos) << text;
     EXPECT_NE(text.find("tcp;ofi_rxm (lo): btl_velo_provider_include does not have it"), std::string::npos) << text;
     EXPECT_NE(text.find("btl_velo_if_include"), std::string::npos) << text;
 }
@@ -111,19 +118,19 @@ TEST(OfiProvider, a_message_over_rxm_fits_one_of_its_buffers) {
         EXPECT_LT(part_packets_max(provider) * kPacketBytes, kRxmBufferBytes) << provider;
         EXPECT_GT(part_packets_max(provider), kPartPacketsMin) << provider;
     }
-    for (const char* provider : {"tcp;ofi_rxm", "net"}) {
+    for (const char* provider : {"tcp;ofi_rxm", kTcpProvider}) {
         const OfiDevice device({.mailbox_slots = kSlots, .faults = {}},
                                {.provider_include = provider, .interface_include = "lo"});
         EXPECT_EQ(device.limits().send_packets_max, OfiDevice::kSendPartsMax * part_packets_max(provider)) << provider;
     }
-    EXPECT_EQ(part_packets_max("net"), kPartPacketsMax);
+    EXPECT_EQ(part_packets_max(kTcpProvider), kPartPacketsMax);
     EXPECT_EQ(part_packets_max("unknown"), kPartPacketsMin);
 }
 
 TEST(OfiProvider, settings_that_the_device_does_not_know_are_refused_with_a_sentence) {
     const auto refusal = [](DeviceConfig config) -> std::string {
         try {
-            const OfiDevice device(config, {.provider_include = "net", .interface_include = "lo"});
+            const OfiDevice device(config, {.provider_include = kTcpProvider, .interface_include = "lo"});
         } catch (const base::SetupError& error) {
             return error.what();
         }

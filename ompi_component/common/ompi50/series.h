@@ -1,0 +1,94 @@
+/*
+ * Open MPI 5.0, where it differs from other series. Each series has a header of this name; configure puts the
+ * directory of the one that it found on the include path.
+ */
+#ifndef VELO_SERIES_H
+#define VELO_SERIES_H
+
+#include "opal_config.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "opal/class/opal_free_list.h"
+#include "opal/mca/btl/btl.h"
+#include "opal/mca/pmix/pmix-internal.h"
+#include "opal/util/proc.h"
+
+#include "series_limits.h"
+
+#if OPAL_MAJOR_VERSION != 5 || OPAL_MINOR_VERSION != 0
+#error "configure chose the header of Open MPI 5.0, and the headers found are of another series"
+#endif
+
+/* Names of PMIx. */
+#define VELO_PMIX_GLOBAL PMIX_GLOBAL
+#define VELO_PMIX_HOSTNAME PMIX_HOSTNAME
+#define VELO_PMIX_JOB_SIZE PMIX_JOB_SIZE
+#define VELO_PMIX_STRING PMIX_STRING
+#define VELO_PMIX_UINT32 PMIX_UINT32
+
+/* Flags of a module beside those of every series: a put's callback means that its data is visible at the target. */
+#define VELO_MODULE_FLAGS MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION
+
+/* osc/rdma takes no module that does not reach every process of a window, the own one included. */
+#define VELO_ONE_SIDED_NEEDS_SELF 1
+
+/* mca_pml_ob1_rdma_frag_t of ompi/mca/pml/ob1/pml_ob1_rdmafrag.h, which is not installed. */
+struct mca_pml_base_request_t;
+struct velo_ob1_fragment {
+    opal_free_list_item_t super;
+    const void *bml;
+    uint64_t header[VELO_OB1_HEADER_BYTES / 8];
+    int state;
+    size_t length;
+    size_t bytes_remaining;
+    const struct mca_pml_base_request_t *request;
+    uint32_t retries;
+    void (*callback)(void);
+    uint64_t offset;
+    const void *local_address;
+};
+_Static_assert(offsetof(struct velo_ob1_fragment, bml) == 56 && offsetof(struct velo_ob1_fragment, length) == 152
+                   && offsetof(struct velo_ob1_fragment, request) == 168
+                   && offsetof(struct velo_ob1_fragment, offset) == 192,
+               "as measured in libmpi of 5.0.7");
+
+/* Hands a message to the tag's owner. */
+static inline void velo_series_receive(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *endpoint,
+                                       mca_btl_base_tag_t tag, mca_btl_base_segment_t *segment)
+{
+    const mca_btl_active_message_callback_t *callback = &mca_btl_base_active_message_trigger[tag];
+    const mca_btl_base_receive_descriptor_t descriptor = {.endpoint = endpoint,
+                                                          .des_segments = segment,
+                                                          .des_segment_count = 1,
+                                                          .tag = tag,
+                                                          .cbdata = callback->cbdata};
+
+    callback->cbfunc(btl, &descriptor);
+}
+
+/* Whether the sender of a message has to be connected before its message is received. Active messages for one-sided
+ * operations are answered through the endpoint that they came from; without one the process is aborted. ob1 answers
+ * through endpoints of its own. A sender on this node is of another job, and its end is noticed if it is connected. */
+#define VELO_RECEIVE_CONNECTS(tag, on_node) ((on_node) || MCA_BTL_TAG_PML != ((tag) & 0xe0))
+
+/* Asks the launcher to end the job; returns where it cannot be asked. */
+static inline void velo_series_abort(const char *why)
+{
+    (void) PMIx_Abort(1, why, NULL, 0);
+}
+
+/* The launcher's number of this process among those of its host. */
+static inline uint32_t velo_series_local_rank(void)
+{
+    return UINT16_MAX == opal_process_info.my_local_rank ? 0 : opal_process_info.my_local_rank;
+}
+
+/* Whether the launcher has hosts beyond those of this job. It does not say. */
+static inline bool velo_series_more_hosts(void)
+{
+    return false;
+}
+
+#endif /* VELO_SERIES_H */
