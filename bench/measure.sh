@@ -1,5 +1,5 @@
 # What the measuring scripts share, sourced by them. The upper half, of which Open MPI and how to compile, is
-# everybody's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over Open MPI's own, and
+# everyone's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over Open MPI's own, and
 # one table of what they printed.
 #
 # Set before: root (the repository), out (a directory for raw output), plugin (where mca_btl_velo.so is).

@@ -1,4 +1,4 @@
-# What scripts have to know of the Open MPI that runs their jobs. Sourced, never run itself.
+# Facts for scripts about the Open MPI that runs their jobs. Sourced, never run itself.
 # shellcheck shell=bash
 
 # host_read [MPIRUN]: sets host_series, such as 5.0, and host_sm, the name of its shared-memory BTL.

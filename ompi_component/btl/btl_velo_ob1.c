@@ -6,8 +6,8 @@
  * afterwards, so to fetch only what fits is enough.
  *
  * How much fits is in ob1's receive request, which hangs on the fragment that ob1 passes as `cbdata`. The
- * fragment's layout is private to ob1 and mirrored in series.h; a get is ob1's, and the mirror fits, only if everything
- * that the fragment should say is what the call says. Where it is not, nothing is assumed.
+ * fragment's layout is private to ob1 and mirrored in ob1_fragment.h; a get is ob1's, and the mirror fits,
+ * only if everything that the fragment should say is what the call says. Where it is not, nothing is assumed.
  */
 #include "ompi_config.h"
 

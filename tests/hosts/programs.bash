@@ -65,7 +65,7 @@ link set aaa0 up
 link set aaa1 up
 IP
     done
-    run_case networks_of_one_host 1+1 --mca btl_base_verbose 1 "$bindir/p2p" --watchdog 40 --quick
+    run_case networks_of_one_host 1+1 "$bindir/p2p" --watchdog 40 --quick
     if wanted networks_that_do_not_meet; then
         if run_job 1+1 --mca btl_velo_if_include 172.16.0.0/12 --mca btl_velo_peer_timeout 3 "$bindir/p2p" --watchdog 40 \
             --quick; then

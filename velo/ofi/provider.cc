@@ -203,8 +203,8 @@ std::string describe(const std::vector<Candidate>& all) {
     return text.empty() ? "libfabric has none with reliable datagram endpoints" : text;
 }
 
-/// Where several interfaces could be used, those come last that the kernel would not take for another host of the job:
-/// the bridge of a container engine has an address as good as the network's.
+/// Of several interfaces that could be used, those come last that the kernel would not take for another
+/// host of the job: the bridge of a container engine has an address as good as the network's.
 void prefer_way_to(const char* host, std::vector<Candidate>& candidates) {
     std::string first;
     const bool several = std::ranges::any_of(candidates, [&first](const Candidate& candidate) {

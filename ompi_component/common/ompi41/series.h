@@ -10,12 +10,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "opal/class/opal_free_list.h"
 #include "opal/mca/btl/btl.h"
 #include "opal/mca/pmix/pmix.h"
 #include "opal/util/proc.h"
 
-#include "series_limits.h"
+#include "../ob1_fragment.h"
 
 #if OPAL_MAJOR_VERSION != 4 || OPAL_MINOR_VERSION != 1
 #error "configure chose the header of Open MPI 4.1, and the headers found are of another series"
@@ -34,21 +33,6 @@
 /* osc/rdma takes a module that does not reach the own process. */
 #define VELO_ONE_SIDED_NEEDS_SELF 0
 
-/* mca_pml_ob1_rdma_frag_t of ompi/mca/pml/ob1/pml_ob1_rdmafrag.h, which is not installed. */
-struct mca_pml_base_request_t;
-struct velo_ob1_fragment {
-    opal_free_list_item_t super;
-    const void *bml;
-    uint64_t header[VELO_OB1_HEADER_BYTES / 8];
-    int state;
-    size_t length;
-    size_t bytes_remaining;
-    const struct mca_pml_base_request_t *request;
-    uint32_t retries;
-    void (*callback)(void);
-    uint64_t offset;
-    const void *local_address;
-};
 _Static_assert(offsetof(struct velo_ob1_fragment, bml) == 56 && offsetof(struct velo_ob1_fragment, length) == 128
                    && offsetof(struct velo_ob1_fragment, request) == 144
                    && offsetof(struct velo_ob1_fragment, offset) == 168,
