@@ -221,7 +221,7 @@ static int own_identity(velo_identity_t *identity)
     identity->job_size = size;
     identity->local_rank = velo_series_local_rank();
     identity->local_size = (uint32_t) opal_process_info.num_local_peers + 1;
-    identity->more_hosts = velo_series_more_hosts();
+    identity->more_hosts = velo_series_more_hosts(&job);
     rc = find_hosts(identity);
     if (OPAL_SUCCESS != rc) {
         opal_output(0, "velo is not used on %s: the launcher does not say on which host each of %u ranks is (error %d)",

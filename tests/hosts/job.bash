@@ -10,8 +10,7 @@ start_inside() {
     export OMPI_MCA_orte_base_help_aggregate=0
     local -a agent=(--mca plm rsh --mca plm_rsh_agent "$HOSTS_AGENT")
     [[ $host_series == 4.* ]] || agent=(--prtemca plm_ssh_agent "$HOSTS_AGENT")
-    base=("${agent[@]}" --bind-to none --oversubscribe
-        --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl "$btl"
+    base=("${agent[@]}" --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl "$btl"
         --mca mca_base_component_path "$(host_path "$plugindir")" "${mca_extra[@]}")
 }
 

@@ -100,7 +100,11 @@ refused_spawn() {
 # Numbers of processes of another host mean nothing under --own-pids, and jobs waits until its children's are gone.
 all_spawns() {
     run_case lifecycle 2to8 "$bindir/lifecycle" --watchdog 40 --quick --only comm_spawn
-    run_case jobs_connect 1+1 "$bindir/jobs" --watchdog 40 --quick --only connect_within_a_job
+    if [[ $host_series == 4.* ]]; then
+        run_case jobs_connect 1+1 "$bindir/jobs" --watchdog 40 --quick --only connect_within_a_job
+    elif wanted jobs_connect; then
+        echo "SKIP jobs_connect over $btl: MPI_Comm_accept fails between hosts of 5.0.7, over tcp as well"
+    fi
     [[ $btl == *tcp* ]] || refused_spawn
     if [[ $full && ! ${own_pids[*]} ]]; then
         run_case jobs_spawns 2to8 "$bindir/jobs" --watchdog 40 --quick --only several_spawns_alive --only spawn_leaves_nothing

@@ -73,10 +73,11 @@ static inline uint32_t velo_series_local_rank(void)
 
 /* Whether the launcher has hosts beyond those of this job. It tells processes that mpirun did not start itself, as the
  * number of its daemons; those of mpirun's own host see the hosts of their job only. */
-static inline bool velo_series_more_hosts(void)
+static inline bool velo_series_more_hosts(const opal_process_name_t *job)
 {
     const char *daemons = getenv("OMPI_MCA_ess_base_num_procs");
 
+    (void) job;
     return NULL != daemons && 1 < strtol(daemons, NULL, 10);
 }
 

@@ -69,10 +69,15 @@ static inline uint32_t velo_series_local_rank(void)
     return UINT16_MAX == opal_process_info.my_local_rank ? 0 : opal_process_info.my_local_rank;
 }
 
-/* Whether the launcher has hosts beyond those of this job. It does not say. */
-static inline bool velo_series_more_hosts(void)
+/* Whether the launcher has hosts beyond those of this job. A process whose daemon is not the launcher's own, which is the
+ * first, has at least the launcher's; the number of hosts that PRRTE 3.0 tells is not that of hosts at hand. */
+static inline bool velo_series_more_hosts(const opal_process_name_t *job)
 {
-    return false;
+    pmix_rank_t daemon = 0, *daemon_ptr = &daemon;
+    int rc;
+
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, PMIX_SERVER_RANK, job, &daemon_ptr, PMIX_PROC_RANK);
+    return OPAL_SUCCESS == rc && 0 < daemon;
 }
 
 #endif /* VELO_SERIES_H */
