@@ -24,10 +24,11 @@ wanted() {
 }
 
 # ranks LAYOUT: prints mpirun's arguments for that many ranks on h1, h2, ...: 3+1 gives h1:3,h2:1 and 4 ranks. 2to8 gives
-# 2 ranks on h1, and room for 8 that they start on h2. 2|2 gives 4 ranks on h0, which start in its two containers.
+# 2 ranks on h1, and room for 8 that they start on h2. 2|2 gives 4 ranks on h0, which start in its two containers, and
+# may start others there.
 ranks() {
     if [[ $1 == *'|'* ]]; then
-        printf '%s\n' --host "h0:$((${1%|*} + ${1#*|}))" -np "$((${1%|*} + ${1#*|}))"
+        printf '%s\n' --host "h0:$((${1%|*} + ${1#*|}))" -np "$((${1%|*} + ${1#*|}))" --oversubscribe
         return
     fi
     if [[ $1 == *to* ]]; then

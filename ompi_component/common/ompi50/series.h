@@ -69,8 +69,8 @@ static inline uint32_t velo_series_local_rank(void)
     return UINT16_MAX == opal_process_info.my_local_rank ? 0 : opal_process_info.my_local_rank;
 }
 
-/* Whether the launcher has hosts beyond those of this job. A process whose daemon is not the launcher's own, which is the
- * first, has at least the launcher's; the number of hosts that PRRTE 3.0 tells is not that of hosts at hand. */
+/* Whether the launcher has hosts beyond those of this job. A process whose daemon is not the launcher's own, the
+ * first one, has at least the launcher's. The number of hosts that PRRTE 3.0 tells is another one. */
 static inline bool velo_series_more_hosts(const opal_process_name_t *job)
 {
     pmix_rank_t daemon = 0, *daemon_ptr = &daemon;
