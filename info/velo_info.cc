@@ -84,7 +84,7 @@ void check_plugin(Check& check, const Settings& settings) {
     const auto path = settings.find("mca_base_component_path");
     const std::string where = path ? path->value + from(*path) : "its directories";
     if (!settings.has("btl", "velo")) {
-        check.no("Open MPI does not find the plugin, or can not load it; it looks in " + where + ". " +
+        check.no("Open MPI does not find the plugin, or cannot load it; it looks in " + where + ". " +
                  (kPathIsOfRanks ? "Set" : "Install it, or set") + " OMPI_MCA_mca_base_component_path=DIRECTORY" +
                  (kPathIsOfRanks ? "" : ":SYSTEM_DEFAULT"));
         return;
@@ -142,7 +142,7 @@ void check_machine(Check& check, const Job& job) {
     if (const Probe probe = probe_shared_memory(); probe.works) {
         check.yes("processes share memory files (memfd); /dev/shm is not used");
     } else {
-        check.no("processes can not share memory files: " + probe.why +
+        check.no("processes cannot share memory files: " + probe.why +
                  "; velo opens /proc/PID/fd of its peers, which must be of the same user, PID and user namespace");
     }
     if (!job.options().single_copy) return;

@@ -53,7 +53,7 @@ class Trace:
             with open(path, encoding="ascii") as file:
                 lines = file.read().split("\n")
         except OSError as error:
-            raise BadTrace(path, 0, f"can not be read ({error.strerror}); give the files that btl_velo_trace wrote, such "
+            raise BadTrace(path, 0, f"cannot be read ({error.strerror}); give the files that btl_velo_trace wrote, such "
                            "as FILE.*") from None
         except UnicodeDecodeError:
             raise BadTrace(path, 1, "is not a trace of velo; give the files that btl_velo_trace wrote") from None
@@ -336,7 +336,7 @@ def main():
         with open(arguments.output, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        print(f"velo_report: {arguments.output}: can not be written ({error.strerror}); name another file with -o",
+        print(f"velo_report: {arguments.output}: cannot be written ({error.strerror}); name another file with -o",
               file=sys.stderr)
         return 1
     for note in notes(traces):

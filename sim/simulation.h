@@ -72,7 +72,7 @@ struct Result {
 /// Called at the end of each of a process's phases: process, phase.
 using PhaseEnd = std::function<void(Process&, uint32_t)>;
 
-/// Throws base::SetupError for a configuration that can not be carried out. Thread: one.
+/// Throws base::SetupError for a configuration that cannot be carried out. Thread: one.
 class Simulation {
   public:
     explicit Simulation(const SimulationConfig& config);

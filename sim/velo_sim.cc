@@ -244,7 +244,7 @@ int run(Arguments& a) {
         trace << "time_us,phase,peer,credits\n";
         if (!trace)
             throw base::SetupError("--trace " + a.trace +
-                                   " can not be written; name a file in a folder that exists");
+                                   " cannot be written; name a file in a folder that exists");
         simulation.on_phase_end([&](Process& process, uint32_t phase) {
             if (process.rank() == a.trace_rank) trace_credits(trace, process, phase);
         });

@@ -21,7 +21,7 @@ class CreditStalls {
     /// Waits of [2^i, 2^(i+1)) ns; the first also has those of 0, the last all that are longer (39 hours).
     using Histogram = std::array<uint64_t, 48>;
 
-    /// A message to this peer can not go for want of credits. One that had waited before and was not heard of
+    /// A message to this peer cannot go for want of credits. One that had waited before and was not heard of
     /// again (withdrawn) ends here.
     void began(DeviceAddr peer, uint64_t now_ns) {
         if (peer >= peers_.size()) peers_.resize(peer + 1);

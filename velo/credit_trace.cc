@@ -54,7 +54,7 @@ std::string CreditTrace::path_of(std::string_view pattern, uint64_t job, uint32_
 std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const Header& header,
                                                std::string& error, bool& common) {
     const auto refuse = [&](const std::string& why, bool of_all) {
-        error = "btl_velo_trace: " + path + " can not be written (" + why;
+        error = "btl_velo_trace: " + path + " cannot be written (" + why;
         common = of_all;
         return nullptr;
     };
@@ -75,7 +75,7 @@ std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const He
     } else if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         why = "another process writes it); put %j, the number of the job, into the name";
     } else if (::ftruncate(fd, 0) != 0) {
-        why = "it can not be emptied); name another file";
+        why = "it cannot be emptied); name another file";
     }
     if (why != nullptr) {
         ::close(fd);
@@ -96,7 +96,7 @@ CreditTrace::CreditTrace(int fd, std::string path, const Header& header)
         std::string(flowctl::to_string(plan.mode)).c_str(), plan.peers, plan.mailbox_slots,
         plan.data_region_slots, plan.credit_slots, plan.quota, number(header.period_ms),
         number(header.start_ns), number(header.start_unix));
-    flush();  // so that what can not be written is told at the start
+    flush();  // so that what cannot be written is told at the start
 }
 
 CreditTrace::~CreditTrace() {
@@ -128,7 +128,7 @@ void CreditTrace::flush() {
             done += static_cast<size_t>(written);
         } else if (written == 0 || errno != EINTR) {
             failed_ = true;
-            error_ = "btl_velo_trace: " + path_ + " can not be written any more (" +
+            error_ = "btl_velo_trace: " + path_ + " cannot be written any more (" +
                      (written == 0 ? "no progress" : std::strerror(errno)) + "); its trace ends here";
         }
     }

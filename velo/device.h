@@ -66,7 +66,7 @@ enum class Admission : uint8_t {
     /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
     /// One packet, without credits, in one of the mailbox's contact slots, which all senders share; no more of
-    /// these packets than that are ever in it. A device that sees none free answers kAgain. One that can not see
+    /// these packets than that are ever in it. A device that sees none free answers kAgain. One that cannot see
     /// them keeps the packet until the receiver has admitted it, and answers kAgain to every later packet for that
     /// peer until then, so that nothing overtakes it. The packet's status says that it is one
     /// (PacketStatus::contact).

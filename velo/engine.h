@@ -213,7 +213,7 @@ class Engine {
     static constexpr uint64_t kQuietNs = 1'000'000'000;
     /// Chunks and atomics that may wait for answers at a time.
     static constexpr uint32_t kSlots = 4096;
-    /// Of what peers ask for, so much is kept for each of them at most; they can not have more under way,
+    /// Of what peers ask for, so much is kept for each of them at most; they cannot have more under way,
     /// unless they write garbage. A pull holds a slot of the asker's until it is answered. So does whatever
     /// else is answered, but every piece of a put that fails has an answer of its own. A part of a block is
     /// asked for by name once for each thread whose direct copy was refused.

@@ -106,7 +106,7 @@ bool Engine<D>::take_own_chunk(uint32_t slot) {
     ++joint.copying;
     Status status = Status::kOk;
     {
-        // The block can not end meanwhile: what is copied here is not accounted for yet.
+        // The block cannot end meanwhile: what is copied here is not accounted for yet.
         base::Unlocked unlocked(lock_);
         status = base::cma_read(pid, joint.local + offset, joint.remote + offset, bytes);
     }

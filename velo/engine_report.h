@@ -23,7 +23,7 @@ void Engine<D>::start_watching() {
                        (outcome == base::SignalOutcome::kTaken
                             ? ": the program handles or ignores this signal itself, so velo does not; no "
                               "reports on request"
-                            : ": there is no such signal, or it can not be caught; no reports on request"));
+                            : ": there is no such signal, or it cannot be caught; no reports on request"));
         }
         watch_period_ns_ = kWatchPeriodNsMax;
     }

@@ -10,7 +10,7 @@
 
 namespace velo {
 
-/// A trace that can not be written costs the trace, not the job.
+/// A trace that cannot be written costs the trace, not the job.
 template <class D>
 void Engine<D>::start_trace() {
     const std::string_view pattern = options_.params.trace == nullptr ? "" : options_.params.trace;

@@ -83,7 +83,7 @@ void add_waits(std::string& text, const PeerReport& peer) {
     add_operations(text, peer.atomics, "atomics wait for their answer");
     add_operations(text, peer.parts, "blocks that it fetches from here have parts left to send");
     if (peer.credits_owed != 0) {
-        append(text, "    %u credits for it can not leave\n", peer.credits_owed);
+        append(text, "    %u credits for it cannot leave\n", peer.credits_owed);
     }
     if (on_node) {
         add_ring(text, peer);

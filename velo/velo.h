@@ -171,7 +171,7 @@ typedef struct {
     void* context;
     /* hwloc 2's topology of this machine, if the host has one; looked at by velo_open only. May be NULL. */
     struct hwloc_topology* topology;
-    /* False: a message with this tag can not be taken yet; it stays where it is. Once true, it is not asked
+    /* False: a message with this tag cannot be taken yet; it stays where it is. Once true, it is not asked
      * again for this tag. */
     bool (*accepts)(void* context, uint8_t tag);
     /* A message, valid and writable during the call. `peer_context`: see velo_connect; NULL until then. */
@@ -222,7 +222,7 @@ size_t velo_device_send_bytes_max(const velo_engine_t* engine) VELO_NOEXCEPT;
 const char* velo_device_name(const velo_engine_t* engine) VELO_NOEXCEPT;
 
 /* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the
- * peers compare themselves. VELO_UNSUPPORTED: it can not
+ * peers compare themselves. VELO_UNSUPPORTED: it cannot
  * be reached by velo, and why stands in `error`. Connecting twice returns the same peer. */
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;

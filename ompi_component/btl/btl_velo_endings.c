@@ -29,7 +29,7 @@ static void tell(const velo_end_t *end, bool other_job)
                  mca_btl_velo_component.params.peer_timeout);
     }
     opal_output(0,
-                "velo: rank %" PRIu32 "%s (pid %d on %s) has ended; the other ranks can not go on without it\n"
+                "velo: rank %" PRIu32 "%s (pid %d on %s) has ended; the other ranks cannot go on without it\n"
                 "\n"
                 "It ended without MPI_Finalize: by a signal, a crash, MPI_Abort or exit, or because the\n"
                 "system ran out of memory. Operations with it fail, and this job is ended.%s\n"
@@ -49,7 +49,7 @@ static void tell(const velo_end_t *end, bool other_job)
     free(peer_host);
 }
 
-/* ob1 aborts in its callback, whichever the flags: a job can not lose a process and go on. */
+/* ob1 aborts in its callback, whichever the flags: a job cannot lose a process and go on. */
 static void end_job(velo_path_t path)
 {
     mca_btl_velo_module_t *modules[] = {&mca_btl_velo_component.on_node, &mca_btl_velo_component.device};

@@ -120,7 +120,7 @@ static void tell_unreached(const opal_proc_t *proc, const char *error)
 
     told = told || !local;
     opal_output_verbose(show ? 0 : 1, show ? 0 : opal_btl_base_framework.framework_output,
-                        "velo: rank %s can not reach rank %s: %s", self, other, error);
+                        "velo: rank %s cannot reach rank %s: %s", self, other, error);
 }
 
 /* The module that serves one-sided operations with all peers that velo reaches, whatever their path: osc/rdma wants

@@ -43,7 +43,7 @@ void RmaUnit::offer_ahead(Flow& flow, Peer& peer) {
     }
 }
 
-/// False: it can not be now.
+/// False: it cannot be now.
 bool RmaUnit::offer(Operation& operation, Peer& peer) {
     if (free_offers_.empty() || peers_.announce(peer) != Status::kOk) return false;
     const RmaOperation& what = operation.what;
@@ -146,7 +146,7 @@ OfferPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t by
     return count == 0 ? OfferPart{} : offer_part(bytes, first, count);
 }
 
-/// A part that we took has been moved, or can not be.
+/// A part that we took has been moved, or cannot be.
 void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, OfferPart part, Status status) {
     if (status != Status::kOk && operation.copied == Status::kOk) operation.copied = status;
     if (operation.offer == kNoOffer) {
@@ -180,7 +180,7 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
             OfferReport::unpack(offers_[operation.offer].report.load(std::memory_order_acquire));
         if (report.generation != operation.offer_generation) return false;
         if (report.status == Status::kOk) return report.chunks == operation.helper_chunks;
-        // What the target may not or can not copy, we perhaps can.
+        // What the target may not or cannot copy, we perhaps can.
         if (report.status != Status::kAtuFault) {
             operation.astray = true;
         } else if (operation.copied == Status::kOk) {
@@ -214,7 +214,7 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
         return Step::kLeft;
     }
     if (operation.astray) {
-        // Who took what can not be told, or was not done: all of it again, and alone from now on.
+        // Who took what cannot be told, or was not done: all of it again, and alone from now on.
         flow.denied = true;
         operation.astray = false;
         operation.stage = Stage::kQueued;

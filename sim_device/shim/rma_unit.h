@@ -84,7 +84,7 @@ class RmaUnit {
         DeviceAddr peer = kNoAddr;
         base::IntrusiveQueue<Operation> operations;
         uint32_t ignored = 0;  ///< operations since the target came in time for an offer
-        bool denied = false;   ///< the target can not copy, or its word can not be relied on
+        bool denied = false;   ///< the target cannot copy, or its word cannot be relied on
     };
     struct Port {
         base::IntrusiveQueue<Flow> active;  ///< flows that have operations

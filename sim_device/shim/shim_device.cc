@@ -34,7 +34,7 @@ base::SharedSegment create_segment(const DeviceConfig& config) {
                                " mailbox slots, not " + std::to_string(config.mailbox_slots) + ".");
     }
     if (config.contact_slots > config.mailbox_slots) {
-        throw base::SetupError(name_of(config) + " can not have " + std::to_string(config.contact_slots) +
+        throw base::SetupError(name_of(config) + " cannot have " + std::to_string(config.contact_slots) +
                                " contact slots in a mailbox of " + std::to_string(config.mailbox_slots) +
                                " slots.");
     }

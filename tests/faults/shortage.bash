@@ -50,7 +50,7 @@ refused too_little_address_space_for_six_ranks_is_one_line "velo: rank no ring t
 refused a_rank_that_hides_its_memory_is_named "velo: rank 0 rank 1 /proc/PID/fd Permission denied dumpable" \
     -np 2 --mca btl_velo_timeout 1 --mca btl_velo_single_copy none "$faultdir/end" hidden
 refused a_rank_that_was_never_to_be_seen_is_named \
-    "velo: rank 0 can not reach rank 1 /proc/PID/fd Permission denied dumpable" \
+    "velo: rank 0 cannot reach rank 1 /proc/PID/fd Permission denied dumpable" \
     -np 2 --mca btl_velo_single_copy none "$faultdir/end" secret
 works little_address_space_is_enough -np 2 bash -c "$(limited '-v 400000' "$program" --quick)"
 

@@ -26,7 +26,7 @@ constexpr unsigned kSecondsMax = 20;  ///< for one input; what takes longer hang
 bool run(const Target& target, const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) {
-        std::printf("FAIL %s: %s can not be read\n", target.name, path.c_str());
+        std::printf("FAIL %s: %s cannot be read\n", target.name, path.c_str());
         return false;
     }
     const std::vector<char> data{std::istreambuf_iterator<char>(file), {}};

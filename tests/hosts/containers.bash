@@ -35,7 +35,7 @@ refused_containers() {
     wanted containers_are_refused || return 0
     if run_job '1|1' "${in_container[@]}" "$bindir/p2p" --watchdog 40 --quick; then
         why='it passed'
-    elif ! grep -q 'can not reach rank .*its shared memory cannot be attached: .*btl_velo_device=ofi' "$log"; then
+    elif ! grep -q 'cannot reach rank .*its shared memory cannot be attached: .*btl_velo_device=ofi' "$log"; then
         why='no line says that the peer is in another container, and what to do'
     fi
     verdict containers_are_refused '1|1' "$start" "$why"

@@ -91,7 +91,7 @@ refused_spawn() {
     if run_job 2to8 --mca btl_velo_flow_control static "$bindir/lifecycle" --watchdog 40 \
         --quick --only comm_spawn; then
         why='it passed'
-    elif ! grep -q 'can not reach rank .* of another job, on another host, .*btl_velo_flow_control=dynamic' "$log"; then
+    elif ! grep -q 'cannot reach rank .* of another job, on another host, .*btl_velo_flow_control=dynamic' "$log"; then
         why='no line says that the peer is of another job, and what to do'
     fi
     verdict spawn_is_refused 2to8 "$start" "$why"

@@ -32,7 +32,7 @@ class RepeatedBuffer {
         mapped_ = length + kPage;
         const int fd = memfd_create("big", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, kPeriod) != 0) fatal("memfd");
-        // The page after the end can not be touched.
+        // The page after the end cannot be touched.
         memory_ = static_cast<std::byte*>(
             mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
         if (memory_ == MAP_FAILED) fatal("address space");

@@ -209,7 +209,7 @@ TEST_F(CreditTraceFiles, a_file_that_can_not_grow_ends_the_trace) {
     signal(SIGXFSZ, handler);
     EXPECT_TRUE(trace->failed());
     const std::string error = trace->take_error();
-    EXPECT_NE(error.find("can not be written any more (File too large); its trace ends here"),
+    EXPECT_NE(error.find("cannot be written any more (File too large); its trace ends here"),
               std::string::npos)
         << error;
     EXPECT_EQ(trace->take_error(), "");

@@ -182,7 +182,7 @@ TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
     ASSERT_GT(here.flow.granted(0), kCreditSlots);
     EXPECT_EQ(here.contact(1).size(), 1u);
     EXPECT_EQ(here.flow.open_arrived(1, kCreditSlots, here.actions), Status::kOk);
-    // The first one has not welcomed us, so it goes on by contact, and can not be sent a request.
+    // The first one has not welcomed us, so it goes on by contact, and cannot be sent a request.
     bool left = false;
     for (int message = 0; message < 200 && !left; ++message) {
         for (const Action& action : here.retrieve(1)) {

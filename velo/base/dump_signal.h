@@ -6,7 +6,7 @@ namespace velo::base {
 enum class SignalOutcome {
     kInstalled,
     kTaken,       ///< the program, or another library, handles or ignores it
-    kImpossible,  ///< there is no such signal, or it can not be caught
+    kImpossible,  ///< there is no such signal, or it cannot be caught
 };
 
 /// Catches `number` from now on, unless somebody does already. The handler sets a flag and nothing else.

@@ -13,7 +13,7 @@ namespace velo::base {
 
 enum class ProcessState : uint8_t { kRuns, kStopped, kEnded };
 
-/// As /proc says. A zombie has ended; where /proc can not be read a process runs.
+/// As /proc says. A zombie has ended; where /proc cannot be read a process runs.
 ProcessState process_state(pid_t pid);
 
 /// A pidfd a process, all in one epoll set, so that asking costs one system call however many are watched.

@@ -4,7 +4,7 @@
 /// to load one costs milliseconds in every rank, more the more CPUs there are; and otherwise the kernel,
 /// asked about the CPU that the process runs on only, which takes a tenth of a millisecond on any machine.
 ///
-/// Thread: any. What can not be found out is unknown, and what can not be placed stays where it is; but for
+/// Thread: any. What cannot be found out is unknown, and what cannot be placed stays where it is; but for
 /// want of memory (std::bad_alloc) nothing here fails.
 #pragma once
 
