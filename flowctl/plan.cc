@@ -32,7 +32,7 @@ uint64_t requested_mailbox(const Config& config) {
 
 std::optional<PlanError> refuse_common(const Config& config) {
     if (config.peers == 0) {
-        return refuse("0 peers; a process that nobody sends to needs no mailbox, so give at least 1 peer");
+        return refuse("0 peers; a process without senders needs no mailbox, so give at least 1 peer");
     }
     const uint64_t requested = requested_mailbox(config);
     if (requested > kSlotsMax) {
