@@ -232,7 +232,7 @@ long memory_kib(const std::string& name) {
     return -1;
 }
 
-/// Until so many seconds have gone by, without a call into MPI.
+/// Returns after a number of seconds, without a call into MPI.
 void compute(double length) {
     const double end = seconds() + length;
     volatile double value = 1;
@@ -243,7 +243,7 @@ void compute(double length) {
 
 constexpr int kIncastBytes = 2048;
 
-/// us of half a ping-pong, of one batch after the other for so many seconds.
+/// us of half a ping-pong, of one batch after the other, for a number of seconds.
 double ping_pong_for(double length, bool leads, int peer) {
     char memory[kIncastBytes] = {};
     std::vector<double> batches;

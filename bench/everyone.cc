@@ -1,10 +1,10 @@
-/// What concerns all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
+/// Measurements that concern all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
 ///
 ///   mpirun -np 4  … everyone alltoall LABEL 2048
 ///   mpirun -np 32 … everyone memory LABEL
 ///   mpirun -np 32 --mca btl self … everyone baseline LABEL
 ///
-/// alltoall: microseconds of one MPI_Alltoall with so many bytes for each process, a median over batches. Two
+/// alltoall: microseconds of one MPI_Alltoall with the bytes given for each process, a median over batches. Two
 /// ranks are pinned to two CPUs; more share what there is.
 ///
 /// memory: each rank prints its proportional set size (a page that n processes share counts 1/n in each, so
@@ -67,7 +67,7 @@ void measure_memory(const std::string& key, int self, int ranks) {
     int done = 0;
     for (const int goal : {1, kExchanges}) {
         for (; done < goal; ++done) exchange(self, ranks, memory);
-        // What is shared counts by how many share it, so all must be there while each reads.
+        // Shared memory counts by how many share it, so all must be there while each reads.
         MPI_Barrier(MPI_COMM_WORLD);
         csv += memory_rows(key, goal);
         MPI_Barrier(MPI_COMM_WORLD);

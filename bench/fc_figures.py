@@ -25,7 +25,7 @@ ON_16_NODES = {"processes": 256, "topology": "mesh:4x4", "peers": 255}
 
 def period(slots, credit_slots):
     """Messages after which static's credits stand as at the start: FC equation 1's threshold, because a message has 37
-    packets, and 37 is prime. Whoever times fewer of them sees some of the pattern only."""
+    packets, and 37 is prime. Fewer of them show only a part of the pattern."""
     return (slots - credit_slots) // (credit_slots + 1) + 1
 
 
@@ -140,7 +140,7 @@ def patterns_size(full):
 
 
 def pattern_overhead(simulator, pattern, mode, slots, full, **flow):
-    """Where some messages wait and some do not (FC table 2), a half is a whole period."""
+    """If some messages wait and some do not (FC table 2), a half is a whole period."""
     _, part, seeds = pattern
     size = patterns_size(full)
     half = period(slots, 2) if mode == "static" and 39 <= slots < 57 else HALF

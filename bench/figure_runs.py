@@ -163,7 +163,7 @@ PAGE_HEAD = """<!-- Written by bench/figures; not to be edited. -->
 
 [simulation.md](../simulation.md#the-papers-figures) says what they mean and where they agree with the paper.
 Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
-Where several seeds were run, cells have the median, and the least and the most in brackets.
+If several seeds were run, cells have the median, and the least and the most in brackets.
 """
 
 

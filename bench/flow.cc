@@ -1,4 +1,4 @@
-/// What flow control costs between real ranks, as CSV: LABEL,RANKS,TASK,ACTIVE,BYTES,WINDOW,VALUE.
+/// Cost of flow control between real ranks, as CSV: LABEL,RANKS,TASK,ACTIVE,BYTES,WINDOW,VALUE.
 ///
 ///   mpirun -np 2 … flow --label static --tasks latency,blocking,nonblocking --sizes 4 --windows 1,10,100
 ///   mpirun -np 16 … flow --label dynamic --tasks alltoall,pingpong --sizes 2048 --active 16,8,4,2
@@ -282,9 +282,9 @@ std::string measure(const Options& options, std::string_view task, int active, i
                       task.data(), active, bytes, window, value_of(task, taken_s, bytes, window));
         row = line;
     }
-    MPI_Request everybody;
-    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
-    measuring::nap_until(everybody);
+    MPI_Request barrier;
+    MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
+    measuring::nap_until(barrier);
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     return row;
 }
@@ -300,9 +300,9 @@ std::string line_transfer(const Options& options, int self, int ranks, const Cpu
                       measuring::line_transfer_ns(cpus));
         row = line;
     }
-    MPI_Request everybody;
-    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
-    measuring::nap_until(everybody);
+    MPI_Request barrier;
+    MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
+    measuring::nap_until(barrier);
     return row;
 }
 

@@ -1,4 +1,4 @@
-# What bench/imb and bench/npb share: options, one run under a configuration, the CSV, tables and baselines; bench/real
+# Shared by bench/imb and bench/npb: options, one run under a configuration, the CSV, tables and baselines; bench/real
 # uses the runs. Sourced, never run itself.
 #
 # A sourcing script sets before: usage_text, name, unit (us or mop_s), tolerance, out, and the functions
@@ -134,7 +134,7 @@ self_pinning=
 run_one() {
     local configuration=$1 np=$2 log=$3 status=0 bind=core yield=0
     shift 3
-    # What has a core each keeps it and polls; more must yield to each other.
+    # Ranks with a core each keep it and poll; more must yield to each other.
     if ((np * threads > $(nproc))); then bind=none yield=1; fi
     if [[ $self_pinning ]]; then bind=none yield=0; fi
     local command=("$measure_mpirun" -np "$np" --oversubscribe --bind-to "$bind" --mca mpi_yield_when_idle "$yield"

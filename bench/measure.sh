@@ -1,4 +1,4 @@
-# What the measuring scripts share, sourced by them. The upper half, of which Open MPI and how to compile, is
+# Shared by the measuring scripts, which source it. The upper half, of which Open MPI and how to compile, is
 # everyone's; the lower half is ./demo's: jobs of four ranks on two emulated nodes over velo and over Open MPI's own, and
 # one table of what they printed.
 #
@@ -18,7 +18,7 @@ measure_fail() {
     exit 1
 }
 
-# What the build was configured for, or what is on the path.
+# The one that the build was configured for, or the one on the path.
 measure_find_mpi() {
     local makefile=$root/build/Makefile name value
     for name in MPIRUN MPICXX; do
@@ -52,7 +52,7 @@ measure_path_of_pair='path["0-1"] = "on node"; path["0-2"] = "between nodes"'
 
 # mpirun's options for one transport, velo or $host_sm, in the array measure_options.
 measure_set_options() {
-    # Two ranks run at a time and yield to nobody, so both transports poll as they do with a core each.
+    # Two ranks run at a time and do not yield, so both transports poll as they do with a core each.
     measure_options=(-np 4 --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 --mca pml ob1
         --mca btl "$1,self")
     if ((EUID == 0)); then measure_options=(--allow-run-as-root "${measure_options[@]}"); fi

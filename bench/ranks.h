@@ -1,4 +1,4 @@
-/// What the measuring programs over MPI share.
+/// Shared by the measuring programs over MPI.
 #pragma once
 
 #include <mpi.h>

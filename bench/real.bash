@@ -11,7 +11,7 @@ all_modes=(none hardware static growing dynamic)
 flow=$root/build/bench/flow
 flow_header=round,mode,slots,foreign,label,ranks,task,active,bytes,window,value
 
-# What a healthy job leaves at 0; where senders hold credits, so that no mailbox is full, this too.
+# A healthy job leaves these at 0; with credits, which keep mailboxes from filling, this too.
 zero_counters=(on_node_garbage on_node_contacts_refused velo_rx_malformed velo_overflows rma_failed atu_faults
     engine_malformed)
 zero_counters_credited=(velo_backpressure)
@@ -30,7 +30,7 @@ begin_part() {
 }
 
 # set_mode MODE SLOTS [NAME VALUE]…: velo's options of a run; NAME is a parameter without btl_velo_. Mailboxes have
-# just so many slots for each peer, while dynamic's have 256 KiB at least where their bytes are not given.
+# exactly these slots for each peer, while dynamic's have 256 KiB at least where their bytes are not given.
 set_mode() {
     velo_options=(--mca btl_velo_stats 1 --mca btl_velo_flow_control "$1" --mca btl_velo_slots "$2")
     [[ " $* " == *" mailbox_bytes "* ]] || velo_options+=(--mca btl_velo_mailbox_bytes 1073741824)

@@ -163,7 +163,7 @@ END {
         split(rows[i], field, ",")
         group = field[1]; round = field[2]; column = field[3]; measure = field[5]
         if (group == "memory" || class_of(group "," round) != class) continue
-        # Where the ranks are is what tells alltoalls apart, not the size.
+        # Alltoalls differ in where the ranks are, not in the size.
         size = measure == "alltoall" ? field[4] : field[6]
         key = group "," column "," measure "," size
         values[key, ++count[key]] = field[7] + 0

@@ -55,7 +55,7 @@ class ActivityLists {
         add_front(peers, peer, level);
     }
 
-    /// With nobody in the low list: medium becomes low, high becomes medium, and the high list is empty.
+    /// With no sender in the low list: medium becomes low, high becomes medium, and the high list is empty.
     void shift() {
         VELO_CHECK(empty(Activity::kLow), "a shift with sender %u in the low list", last(Activity::kLow));
         const uint8_t spare = list_[index(Activity::kLow)];

@@ -118,7 +118,7 @@ class DynamicCredits : public Policy {
 
     // First contact, and the end of it (contact slots).
 
-    /// What goes to the peer fills contact slots there, without credits.
+    /// Packets to the peer fill contact slots there, without credits.
     [[nodiscard]] bool by_contact(PeerIndex to) const noexcept {
         return this->by_contact_ && at(to).link != LinkState::kOpen;
     }

@@ -41,7 +41,7 @@ namespace velo::flowctl {
 
 /// Owner: one engine. Thread: the engine's.
 ///
-/// What every driver must keep, for the proofs to hold (tests/exhaustive shows what breaks otherwise):
+/// Every driver must keep these rules, for the proofs to hold (tests/exhaustive shows what breaks otherwise):
 /// - A packet's slot is free again, as far as the device is concerned, before the event is reported that the
 /// packet gives
 ///   rise to (packets_retrieved, credits_arrived, control_arrived).

@@ -1,4 +1,4 @@
-/// Whose message is next, and how long it will be, as far as a receiver can tell from the messages before.
+/// A receiver's estimate of the next message: its sender, and its length, by the messages before.
 #pragma once
 
 #include <algorithm>

@@ -23,7 +23,7 @@ enum class Mode : uint8_t {
     kDynamic,
 };
 
-/// What becomes of data slots that do not divide by the number of peers (FC footnote 7).
+/// Use of data slots that do not divide by the number of peers (FC footnote 7).
 enum class Rounding : uint8_t {
     /// Option a: some peers own one slot more, and the mailbox is used up.
     kSubset,

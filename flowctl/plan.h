@@ -63,7 +63,7 @@ inline constexpr uint32_t kGrowingThreshold = 5;
     return std::max(threshold_for(quota, credit_slots), std::min(kGrowingThreshold, quota));
 }
 
-/// What the user chose.
+/// The user's choices.
 struct Config {
     Mode mode = Mode::kStatic;
     /// Remote processes that may send to this one.
@@ -103,7 +103,7 @@ struct Plan {
     uint32_t credit_region_slots = 0;
     uint32_t credit_slots = 0;
     /// Slots for packets that have no credit because their sender owns no slot yet; 0: there are no such
-    /// senders. At most so many of these packets are under way to the mailbox or in it.
+    /// senders. At most that number of these packets are under way to the mailbox or in it.
     uint32_t contact_slots = 0;
     /// Credits a sender starts with at every receiver, or is given at its first contact; 0 under a mode
     /// without credits.
@@ -141,7 +141,7 @@ struct PlanError {
     /// The smallest mailbox that satisfies equation 2 of FC 5.2 for these peers and credit slots; 0 where
     /// no mailbox would do.
     uint32_t smallest_mailbox_slots = 0;
-    /// What is wrong, the value, and what to do: fit to be shown to the user as it is.
+    /// The mistake, the value, and a remedy: fit to be shown to the user as it is.
     std::string message;
 };
 

@@ -54,7 +54,7 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
         .name = 1, .job = 1, .rank = 0, .job_size = ranks, .local_rank = 0, .local_size = ranks,
         .host = 0, .hosts = 1, .host_ranks_min = ranks, .more_hosts = false, .other_host = {}};
     try {
-        // What Open MPI will have loaded in a job is not known; a topology of its own says the same.
+        // Whether Open MPI will have loaded a topology in a job is not known; a topology of its own says the same.
         const base::TopologyPtr topology = base::load_topology(why_not_hwloc_);
         locality_ = find_locality(params, topology.get(), why_not_hwloc_);
         options_ = make_options(params, identity, {}, locality_);
@@ -202,7 +202,7 @@ std::string memory_text(const Job& job) {
             append(text, "           credits of a peer, at first     %12u\n", plan.quota);
         }
     }
-    append(text, "  sum      nobody has been sent to         %12llu\n", number(fixed + device));
+    append(text, "  sum      nothing has been sent yet       %12llu\n", number(fixed + device));
     append(text, "           every other rank has            %12llu\n",
            number(fixed + device + ring * job.on_node_peers()));
     return text;

@@ -17,7 +17,7 @@ class Job {
     /// Not empty: velo refuses these parameters, and this is what it says.
     [[nodiscard]] const std::string& refusal() const { return refusal_; }
     [[nodiscard]] const EngineOptions& options() const { return options_; }
-    /// Where this process is, and what kept hwloc from telling.
+    /// The place of this process, and the reason why hwloc does not tell.
     [[nodiscard]] const base::Locality& locality() const { return locality_; }
     [[nodiscard]] const std::string& why_not_hwloc() const { return why_not_hwloc_; }
     [[nodiscard]] uint32_t ranks() const { return ranks_; }

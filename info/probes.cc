@@ -15,7 +15,7 @@
 namespace velo::info {
 namespace {
 
-/// What a process offers to its sibling.
+/// A process's offer to its sibling.
 struct Offer {
     base::SegmentAddress segment;
     int32_t pid = 0;

@@ -1,4 +1,4 @@
-/// What this machine permits, tried between two processes that are siblings, as the ranks of a job are.
+/// Copies and sharing that this machine permits, tried between two sibling processes, like the ranks of a job.
 #pragma once
 
 #include <string>

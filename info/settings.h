@@ -1,4 +1,4 @@
-/// What Open MPI would give to a job that is started here: its version, its components, and every parameter
+/// Settings that Open MPI would give to a job that is started here: its version, its components, and every parameter
 /// with where it came from. Asked of ompi_info, which reads environment and files as a job does.
 #pragma once
 

@@ -16,7 +16,7 @@ PAGE = r'''
 @PAGE@
 '''
 
-# What every file of a job must agree on.
+# Every file of a job must agree on these.
 COMMON = ("job", "size", "mode", "peers", "mailbox_slots", "data_slots", "credit_slots", "quota")
 HEADER_NUMBERS = ("job", "rank", "size", "peers", "mailbox_slots", "data_slots", "credit_slots", "quota", "period_ms",
                   "start_ns", "start_unix")
@@ -172,7 +172,7 @@ def mean_over_time(samples, end_us, value):
 
 
 def job_data(traces):
-    """What the page's script gets: numbers of the files, and timelines at points that all ranks share."""
+    """Data for the page's script: numbers of the files, and timelines at points that all ranks share."""
     first = next(iter(traces.values()))
     zero_ns = min(trace.header["start_ns"] for trace in traces.values())
     offsets = {rank: (trace.header["start_ns"] - zero_ns) // 1000 for rank, trace in traces.items()}
@@ -238,7 +238,7 @@ def rank_table(traces):
         rows.append([rank] + [trace.counters.get(counter, "–") for _, counter in RANK_COLUMNS] +
                     [stalls, duration(ns), duration(ns // stalls) if stalls else "–",
                      "–" if worst is None else f"{worst}"])
-    return table("What each rank sent through the device, and how it waited", ["rank"] + [name for name, _ in RANK_COLUMNS] +
+    return table("Sent through the device by each rank, and its waits", ["rank"] + [name for name, _ in RANK_COLUMNS] +
                  ["stalls", "stall time", "mean wait", "longest on"], rows)
 
 
@@ -279,7 +279,7 @@ def notes(traces):
     text = []
     missing = [rank for rank in range(first.size) if rank not in traces]
     if missing:
-        text.append(f"No files of {len(missing)} of {first.size} ranks: {ranges(missing)}. What they waited for is not "
+        text.append(f"No files of {len(missing)} of {first.size} ranks: {ranges(missing)}. Their waits are not "
                     "here.")
     cut = [rank for rank, trace in traces.items() if not trace.whole]
     if cut:

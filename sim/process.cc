@@ -12,7 +12,7 @@ namespace velo::sim {
 using cluster::SimulationError;
 using cluster::TraceEvent;
 
-/// What VeloPath::poll hands messages to.
+/// VeloPath::poll hands messages to it.
 struct Process::Handler {
     Process& process;
 
@@ -242,7 +242,7 @@ bool Process::run_program() {
     return false;
 }
 
-/// Dissemination: in round k to rank + 2^k and from rank - 2^k, so that after the last round everybody knows
+/// Dissemination: in round k to rank + 2^k and from rank - 2^k, so that after the last round every process knows
 /// of all.
 bool Process::run_barrier() {
     while (round_ < simulation_->barrier_rounds()) {
@@ -278,7 +278,7 @@ bool Process::post_next() {
     return true;
 }
 
-/// What a message costs before its packets go. A step of its own, so that others act in the meantime.
+/// Cost of a message before its packets go. A step of its own, so that others act in the meantime.
 bool Process::prepare(uint32_t to) {
     if (prepared_) {
         prepared_ = false;

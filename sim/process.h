@@ -29,7 +29,7 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16 && sizeof(MessageHeader) <= cluster::kHeadBytes);
 
-/// Owner: the Simulation. What it has sent and received is in memory only from its first message on.
+/// Owner: the Simulation. Its messages sent and received are in memory only from its first message on.
 class Process {
   public:
     Process(Simulation& simulation, cluster::ClusterDevice& device);
@@ -46,7 +46,7 @@ class Process {
     [[nodiscard]] const VeloPath<cluster::ClusterDevice>* path() const;
     [[nodiscard]] uint64_t bursts_ns() const { return bursts_ns_; }
     [[nodiscard]] uint64_t messages_on_node() const { return used_ ? used_->messages_on_node : 0; }
-    /// What it waits for, for a report of a run that stands still.
+    /// Its reason to wait, for a report of a run that stands still.
     [[nodiscard]] std::string text() const;
 
   private:
@@ -63,7 +63,7 @@ class Process {
         uint32_t sent = 0;
         uint32_t received = 0;
     };
-    /// What comes through shared memory or RMA, or has left by RMA.
+    /// Messages that come through shared memory or RMA, or have left by RMA.
     struct Timed {
         uint64_t at_ns;
         uint8_t tag;

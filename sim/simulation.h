@@ -44,7 +44,7 @@ struct SimulationConfig {
     bool bounded_without_credits = false;
 };
 
-/// What came out. Counts are over all processes.
+/// The result. Counts are over all processes.
 struct Result {
     uint64_t time_ns = 0;   ///< when the last process ended
     double time_us = 0;     ///< of one iteration after the warm-up, as the papers give it

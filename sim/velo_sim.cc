@@ -85,7 +85,7 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     app.add_option("--credit-slots", f.credit_slots, "Credit slots for each peer")->group(group);
     app.add_option(
            "--contact-slots", a.config.contact_slots_max,
-           "dynamic: at most so many slots are kept for first packets; 0: all own slots from the start")
+           "dynamic: at most this number of slots is kept for first packets; 0: all own slots from the start")
         ->group(group);
     app.add_option("--stealing", a.stealing, "dynamic: who has slots taken, and whether messages take turns")
         ->group(group)
@@ -119,7 +119,7 @@ void add_cluster(CLI::App& app, Arguments& a) {
     ns("--link-ns", c.network.link_ns, "Latency of a link");
     ns("--hop-ns", c.network.hop_ns, "Latency of a router");
     app.add_flag("--control-no-traffic", c.network.control_free,
-                 "Explicit packets of flow control keep nobody from using NICs and links")
+                 "Explicit packets of flow control keep no other packet from using NICs and links")
         ->group(group);
 }
 
@@ -164,7 +164,7 @@ void add_run(CLI::App& app, Arguments& a) {
     app.add_option("--trace", a.trace,
                    "File for credits over time, CSV: one row a peer at the end of each phase")
         ->group(group);
-    app.add_option("--trace-rank", a.trace_rank, "Whose credits --trace writes")->group(group);
+    app.add_option("--trace-rank", a.trace_rank, "Rank whose credits --trace writes")->group(group);
     app.add_flag("--no-header", a.no_header, "Print the row without the names of its columns")->group(group);
     app.add_option("--fault-delay-permille", f.delay_permille, "Runs of packets that are late")->group(group);
     app.add_option("--fault-delay-ns", f.delay_ns_max, "By how much at most, in ns")->group(group);
@@ -174,7 +174,7 @@ void add_run(CLI::App& app, Arguments& a) {
         ->group(group);
 }
 
-/// What CLI11 leaves as text.
+/// Options that CLI11 leaves as text.
 void finish(Arguments& a) {
     const auto mode = flowctl::parse_mode(a.mode);
     if (!mode) throw base::SetupError("--mode '" + a.mode + "' is not known; --help lists them");

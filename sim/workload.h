@@ -1,4 +1,4 @@
-/// What the simulated processes do: phases of messages, with or without a barrier between them.
+/// The program of the simulated processes: phases of messages, with or without a barrier between them.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Workload {
     [[nodiscard]] virtual uint32_t phases() const { return iterations() * phases_of_iteration(); }
     [[nodiscard]] uint32_t warmup_phases() const { return config_.warmup * phases_of_iteration(); }
     [[nodiscard]] virtual Part part(uint32_t rank, uint32_t phase) const = 0;
-    /// Whom the i-th message of a rank's part goes to.
+    /// Receiver of the i-th message of a rank's part.
     [[nodiscard]] virtual uint32_t destination(uint32_t rank, uint32_t phase, uint32_t i) const = 0;
     [[nodiscard]] virtual uint32_t bytes(uint32_t, uint32_t, uint32_t) const { return config_.bytes; }
     /// How long a process pauses before a phase. It takes what arrives in the meantime.
@@ -52,7 +52,7 @@ class Workload {
     /// Whether the phases after the warm-up are alike, and the first of them show how fast flow control
     /// adapts.
     [[nodiscard]] virtual bool adapts() const { return false; }
-    /// What the time of all timed iterations is divided by to be the time that the papers give.
+    /// Divisor that turns the time of all timed iterations into the time that the papers give.
     [[nodiscard]] virtual uint32_t time_divisor() const { return config_.iterations; }
     /// Whether the first half of the processes is on one node and the other on another.
     [[nodiscard]] virtual bool between_two_nodes() const { return false; }

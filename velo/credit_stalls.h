@@ -47,7 +47,7 @@ class CreditStalls {
         ++histogram_[bucket_of(ns)];
     }
 
-    /// What still waits, waits no longer: the process ends.
+    /// All waits end: so does the process.
     void all_ended(uint64_t now_ns) {
         for (DeviceAddr peer = 0; peer < peers_.size(); ++peer) ended(peer, now_ns);
     }

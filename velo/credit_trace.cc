@@ -63,7 +63,7 @@ std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const He
     if (fd < 0) {
         const int reason = errno;
         if (reason == ELOOP) return refuse("it is a link); name the file itself", false);
-        // What is wrong with a directory is wrong for all ranks, unless each has its own.
+        // A mistake in a directory is one for all ranks, unless each has its own.
         return refuse(
             std::string(std::strerror(reason)) + "); name a file in a directory that can be written to",
             !exists(path) && reason != EMFILE && reason != ENFILE);

@@ -39,7 +39,7 @@ class CreditTrace {
         uint64_t start_unix = 0;  ///< seconds, for people
     };
 
-    /// Where the rank's file is: %r is its rank, %j its job, %% a percent sign; without %r, ".RANK" is added.
+    /// Path of the rank's file: %r is its rank, %j its job, %% a percent sign; without %r, ".RANK" is added.
     [[gnu::cold]] static std::string path_of(std::string_view pattern, uint64_t job, uint32_t rank);
 
     /// Creates the file, over one that is there. nullptr: why stands in `error`, and in `common` whether
@@ -53,7 +53,7 @@ class CreditTrace {
     /// A line, unless nothing has changed since the last one of this peer. `index` is below
     /// Header::plan.peers.
     void sample(uint64_t now_ns, uint32_t index, uint32_t rank, const PeerCredits& now);
-    /// Data slots here that are granted to nobody; a line if that has changed.
+    /// Data slots here that are granted to no sender; a line if that has changed.
     void sample_available(uint64_t now_ns, uint32_t slots);
     /// Writes what has been kept for a second, for a job that does not reach its end.
     void write_old(uint64_t now_ns);

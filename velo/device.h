@@ -101,7 +101,7 @@ enum class RmaKind : uint8_t {
     kNotification,  ///< moves nothing; a notification with `operand` at the completer
 };
 
-/// Where notifications of an operation go; the values are bits, as in librma2.
+/// Receivers of an operation's notifications; the values are bits, as in librma2.
 enum Notify : uint8_t {
     kNotifyRequester = 1,
     kNotifyResponder = 2,  ///< a get, at the process whose memory was read; a put raises none
@@ -140,7 +140,7 @@ static_assert(sizeof(Notification) == 16);
 
 struct NetworkOptions;
 
-/// What a device is opened with.
+/// Arguments that a device is opened with.
 struct DeviceConfig {
     uint16_t node = 0;
     uint8_t vpid = 0;
@@ -237,7 +237,7 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// device says kClosed.
     { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
 
-    /// What a peer has said of its end; kNone for one that is not alive: it died.
+    /// A peer's announcement of its end; kNone for one that is not alive: it died.
     { view.announced_ending(peer) } -> std::same_as<base::Ending>;
 
     /// True for the first process that asks about a peer, so that one tells for all that it has died; with

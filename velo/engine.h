@@ -34,7 +34,7 @@
 
 namespace velo {
 
-/// What the engine is opened with, checked and translated (velo/options.h makes it from parameters).
+/// Options that the engine is opened with, checked and translated (velo/options.h makes it from parameters).
 struct EngineOptions {
     velo_identity_t identity{};
     velo_host_t host{};
@@ -52,7 +52,7 @@ struct EngineOptions {
     bool single_copy = true;
 };
 
-/// Who a queued message belongs to, and so what its completion means.
+/// Owner of a queued message, and so what its completion means.
 enum class Origin : uint8_t { kHost, kControl, kPush, kCopy };
 
 template <class D>
@@ -234,14 +234,14 @@ class Engine {
     /// Data of such a block in one message of the ring, and so much at a time before others get their turn.
     static constexpr uint32_t kJointPieceBytes = 32u << 10;
     static constexpr uint32_t kJointBytesPerTurn = 256u << 10;
-    /// So many polls without data from a near peer, and its part is taken over.
+    /// After this number of polls without data from a near peer, its part is taken over.
     static constexpr uint32_t kPatiencePolls = 64;
     /// Completions that post transfers that complete at once nest no deeper than this.
     static constexpr uint32_t kUpcallDepthMax = 8;
     /// How often peers are looked at that something waits for, and contacts that could not be answered.
     static constexpr uint64_t kLookAroundNs = 10'000'000;
     static constexpr uint32_t kClockPolls = 16;
-    /// What runs short for a moment is nobody's worry; this is about a second.
+    /// A shortage of a moment is not reported; this is about a second.
     static constexpr uint32_t kLooksUntilTold = 100;
     /// How often at least it is looked whether what waits moves, where reports are wanted.
     static constexpr uint64_t kWatchPeriodNsMax = 1'000'000'000;
@@ -252,7 +252,7 @@ class Engine {
 
     /// Gives the lock up in the middle of driving transfers. `driving_` is true only while the thread that
     /// drives has the lock; else another one, which ends a transfer meanwhile, would take it for its own and
-    /// set it again afterwards, when nobody drives any more.
+    /// set it again afterwards, when no thread drives any more.
     class Apart {
       public:
         explicit Apart(Engine& engine)
@@ -315,7 +315,7 @@ class Engine {
     struct CreditSums {
         uint32_t held = 0;       ///< here, for the mailboxes of all peers
         uint32_t granted = 0;    ///< of the own mailbox
-        uint32_t available = 0;  ///< likewise, to nobody
+        uint32_t available = 0;  ///< likewise, to no sender
     };
     [[nodiscard]] CreditSums sum_credits() const;
     [[nodiscard]] PeerCredits credits_of(const velo_peer& peer, uint64_t now) const;
@@ -436,7 +436,7 @@ class Engine {
     uint32_t port_failures_ = 0;        ///< in a row
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
     StallWatch stall_watch_;
-    uint64_t watch_period_ns_ = 0;  ///< 0: nobody wants reports
+    uint64_t watch_period_ns_ = 0;  ///< 0: no reports are wanted
     uint64_t next_watch_ns_ = 0;
     std::unique_ptr<CreditTrace> trace_;
     uint64_t next_sample_ns_ = UINT64_MAX;  ///< of the trace
@@ -563,7 +563,7 @@ int Engine<D>::progress() {
     uint32_t events = on_node_.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
     if (++polls_ >= next_clock_poll_) look_at_clock();
     if (device_ && device_pause_.due(polls_)) {
-        // Whoever waits for a message gets it first; what else the device has to do waits for a few polls.
+        // A waiting message comes first; what else the device has to do waits for a few polls.
         const uint32_t taken = velo_->poll(budget, Handler{*this, VELO_PATH_DEVICE});
         events += taken;
         if (taken == 0 || ++busy_polls_ == kBusyPollsMax) {

@@ -3,7 +3,7 @@
 ///
 /// A process that leaves in good order says so in its segments before it goes. One that is gone without a
 /// word has died, and the host is told before anything that waited for it ends: what the host does about an
-/// operation that failed may be the end of this process, and then nobody would hear why.
+/// operation that failed may be the end of this process, and then the reason would stay unknown.
 #pragma once
 
 #include <unistd.h>
@@ -70,7 +70,7 @@ void Engine<D>::watch_peers(uint64_t now) {
     }
 }
 
-/// What waits for a peer that has ended ends with it. Messages to it fail when they are tried again.
+/// Operations that wait for a peer that has ended end with it. Messages to it fail when they are tried again.
 template <class D>
 void Engine<D>::peer_died(velo_peer& peer) {
     peer.dead = true;
@@ -109,7 +109,7 @@ bool Engine<D>::first_to_tell(const velo_peer& peer) {
     return true;
 }
 
-/// Once a peer; one that closed its engine, or that was never connected to, has nobody to miss it.
+/// Once a peer; one that closed its engine, or that was never connected to, is not missed.
 template <class D>
 void Engine<D>::tell_of_end(velo_peer& peer) {
     if (peer.end_told || !peer.connected || peer.gone) return;

@@ -4,7 +4,7 @@
 /// data, and both take chunks until none is left (base/joint.h): the owner from the front, the reader from
 /// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
 /// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
-/// some polls the reader goes on alone. Where direct copies are not permitted, the owner sends everything.
+/// some polls the reader goes on alone. If direct copies are not permitted, the owner sends everything.
 #pragma once
 
 #include "velo/base/cma.h"
@@ -330,7 +330,7 @@ bool Engine<D>::advance_help(size_t index, uint32_t& moved) {
             if (!room) return true;
             continue;
         }
-        // What waits already goes first.
+        // A message that waits already goes first.
         if (!peer.pending.empty()) return true;
         const uint32_t bytes = help.left;
         Status status = Status::kOk;
@@ -369,7 +369,7 @@ bool Engine<D>::push_pieces(Help& help, uint32_t& moved) {
     const uint32_t piece_max = std::min(
         kJointPieceBytes, on_node_.message_bytes_max() - static_cast<uint32_t>(sizeof(JointDataHeader)));
     while (help.left != 0) {
-        // What waits already goes first.
+        // A message that waits already goes first.
         if (!peer.pending.empty()) return false;
         const uint32_t bytes = std::min(help.left, piece_max);
         const auto total = static_cast<uint32_t>(sizeof(JointDataHeader) + bytes);
@@ -395,7 +395,7 @@ bool Engine<D>::push_pieces(Help& help, uint32_t& moved) {
     return true;
 }
 
-/// What was claimed will not come.
+/// The claimed part will not come.
 template <class D>
 void Engine<D>::tell_joint_done(const Help& help, Status status) {
     send_control(*help.peer, {.opcode = Opcode::kDone,

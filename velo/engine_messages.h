@@ -35,7 +35,7 @@ Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t h
                         .stalled = false};
     if (!peer.pending.empty()) return Status::kAgain;
     if (peer.path != VELO_PATH_DEVICE) return try_send(peer, send);
-    // Half a message must not go: nobody would be left to send the rest.
+    // Half a message must not go: no sender would be left for the rest.
     if (waits_for_others(peer, send.total) || !velo_->sendable(peer.index, send.total)) return Status::kAgain;
     const Status status = velo_->send_whole(peer.index, send);
     if (status == Status::kOk) peer.sent_poll = polls_;
@@ -249,7 +249,7 @@ void Engine<D>::completed(velo_send_t& send, Status status) {
             const EngineHeader header = control.header;
             if (header.opcode == Opcode::kDone) --control.peer->answers;
             free_controls_.push_back(&send);
-            // Nobody will answer what did not get there.
+            // A request that did not get there has no answer.
             const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic ||
                                header.opcode == Opcode::kJoint;
             if (status != Status::kOk && asked) wait_ended(header.cookie, status, 0);

@@ -218,7 +218,7 @@ void Engine<D>::sweep_ended() {
         if (!quiet(peer) || !on_node_.disconnect(peer.index)) continue;
         by_on_node_[peer.index] = nullptr;
         peer.gone = true;
-        // What is still asked for goes the way of messages, which fail.
+        // Pending requests go the way of messages, which fail.
         peer.direct = false;
         ended_[i] = ended_.back();
         ended_.pop_back();

@@ -74,7 +74,7 @@ void Engine<D>::watch_for_stalls(uint64_t now) {
         at->second = (at->second ^ word) * 1099511628211u;
     });
     for (const auto& [peer, fingerprint] : fingerprints) stall_watch_.saw(peer, fingerprint);
-    // What lies in our own mailbox although we poll it.
+    // Packets in our own mailbox although we poll it.
     if (device_) {
         const DeviceReport own = device_->report(kNoAddr);
         if (own.mailbox_written != own.mailbox_read) stall_watch_.saw(this, own.mailbox_read);
@@ -155,7 +155,7 @@ PeerReport Engine<D>::report_of(velo_peer& peer) {
         out.credited = velo_->credited();
         out.by_contact = flow.by_contact(peer.index);
         out.credits = flow.credits(peer.index);
-        // Where shares change, what ours is only the peer knows.
+        // If shares change, only the peer knows ours.
         out.quota = flow.mode() == flowctl::Mode::kStatic ? velo_->plan().quota : 0;
         out.credits_retrieved = flow.retrieved(peer.index);
         out.credits_threshold = flow.threshold(peer.index);

@@ -302,7 +302,7 @@ void Engine<D>::finished(velo_rma_t& op, Status status) {
         report_failed(op, status);
     ++upcall_depth_;
     {
-        // Whoever waits in the upcall for another transfer finds it driven.
+        // An upcall that waits for another transfer finds it driven.
         const Apart apart(*this);
         options_.host.rma_done(options_.host.context, &op, static_cast<int>(status));
     }

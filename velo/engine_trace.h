@@ -15,7 +15,7 @@ template <class D>
 void Engine<D>::start_trace() {
     const std::string_view pattern = options_.params.trace == nullptr ? "" : options_.params.trace;
     const velo_identity_t& identity = options_.identity;
-    // What concerns all ranks of a node is told by one of them.
+    // A fact about all ranks of a node is told by one of them.
     const auto tell = [&](bool common, const std::string& line) {
         log(common && identity.local_rank != 0 ? 1 : 0,
             "velo: rank " + std::to_string(identity.rank) + ": " + line);

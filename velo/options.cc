@@ -52,7 +52,7 @@ void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
                      " senders; set only one of them");
 }
 
-/// What the user allows in bytes. Where shares follow the conversation, a mailbox need not grow with the job
+/// The user's bound in bytes. If shares follow the conversation, a mailbox need not grow with the job
 /// without bound, and that of few processes should hold some messages: it is shared by whoever sends.
 void bound_mailbox(flowctl::Config& config, const velo_params_t& params, bool network) {
     constexpr uint64_t kSharedBytesOnHost = 256 << 10;
@@ -97,7 +97,7 @@ std::string in_users_words(std::string text) {
     return text;
 }
 
-/// What a parameter says, out of those that `names` lists.
+/// Value of a parameter, out of those that `names` lists.
 template <class Names>
 auto parsed(const char* parameter, const char* text, const Names& names) {
     for (const auto& [value, name] : names) {
@@ -106,7 +106,7 @@ auto parsed(const char* parameter, const char* text, const Names& names) {
     throw SetupError("btl_velo_" + std::string(parameter) + "=" + text + " is not one of " + listed(names));
 }
 
-/// What the user says of flow control, for a number of senders that is not known yet.
+/// The user's choice of flow control, for a number of senders that is not known yet.
 flowctl::Config flow_control_config(const velo_params_t& params) {
     return {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
             .slots_per_peer = static_cast<uint32_t>(params.slots),
@@ -308,7 +308,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                        .geometry = ring_geometry(params, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),
                        .place = locality.place,
-                       // Who was told by the user where memory is to be does not choose.
+                       // A process whose memory policy the user has set does not choose.
                        .place_rings = locality.numa_nodes > 1 && !locality.user_policy,
                        .nontemporal_bytes_min = static_cast<uint32_t>(params.nontemporal),
                        .timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000};

@@ -17,7 +17,7 @@ namespace velo {
 [[gnu::cold]] EngineOptions make_options(const velo_params_t& params, const velo_identity_t& identity,
                                          const velo_host_t& host, const base::Locality& locality = {});
 
-/// Where this process is, by whom the parameter `locality` names; `topology`: hwloc's, that the host has
+/// This process's place, by the source that the parameter `locality` names; `topology`: hwloc's, that the host has
 /// loaded, or NULL. `why` says what kept hwloc from telling. Throws base::SetupError for an unknown name.
 [[gnu::cold]] base::Locality find_locality(const velo_params_t& params, hwloc_topology* topology,
                                            std::string& why);

@@ -1,4 +1,4 @@
-/// What the engine knows of one remote process, and what it publishes of itself.
+/// The engine's facts about one remote process, and those that it publishes of itself.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ enum class Vicinity : uint8_t {
     kOtherHost,
 };
 
-/// What a process publishes, as bytes. Flat; both ends run the same velo, which `version` checks.
+/// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
     static constexpr uint16_t kVersion = 13;
@@ -76,7 +76,7 @@ struct EngineAddress {
     uint8_t piggyback = 0;
     uint16_t credit_slots = 0;
     uint32_t quota = 0;
-    /// Where eight bytes of private memory with the value of `probe` lie: a peer that can read them can
+    /// Address of eight bytes of private memory with the value of `probe`: a peer that can read them can
     /// copy from here directly.
     uint64_t probe_address = 0;
     uint64_t probe = 0;

@@ -35,7 +35,7 @@ class SlotTable {
         return index | uint32_t{slots_[index].generation} << kIndexBits;
     }
 
-    /// What the cookie names, or nullptr.
+    /// The operation that the cookie names, or nullptr.
     T* find(uint32_t cookie) {
         const uint32_t index = cookie & ((1u << kIndexBits) - 1);
         if (index >= slots_.size()) return nullptr;

@@ -155,7 +155,7 @@ std::string to_text(const StallReport& report) {
                    peer.credits_threshold);
         }
     }
-    if (!any) text += "  nobody: nothing of it is pending in velo\n";
+    if (!any) text += "  nothing of it is pending in velo\n";
     add_unconsumed(text, report);
     while (!text.empty() && text.back() == '\n') text.pop_back();
     return text;

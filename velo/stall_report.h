@@ -1,4 +1,4 @@
-/// What this process waits for, for how long, and in words. The engine collects it (engine_report.h).
+/// Pending work of this process, for how long, and in words. The engine collects it (engine_report.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace velo {
 
-/// How long pending work has not moved, by whom it waits for. A pure machine: begin(), saw() for everybody
+/// How long pending work has not moved, by whom it waits for. A pure machine: begin(), saw() for every peer
 /// that something waits for, end(). Owner: the engine. Thread: the engine's.
 class StallWatch {
   public:
@@ -36,7 +36,7 @@ class StallWatch {
         entry.seen_ns = now_ns_;
     }
 
-    /// Whoever was not seen since begin() has nothing pending any more.
+    /// A peer that was not seen since begin() has nothing pending any more.
     Outcome end() {
         Outcome outcome;
         for (auto at = entries_.begin(); at != entries_.end();) {
@@ -126,7 +126,7 @@ struct PeerReport {
     WaitingOperations device_chunks{}, pulls{}, pushes{}, joints{}, atomics{};
     WaitingOperations parts{};  ///< of blocks that it fetches from here, and that this process moves
 
-    // What it sent that was not consumed here, and what it is owed.
+    // Its messages that were not consumed here, and its credits due.
     bool unread = false;             ///< in its ring
     uint32_t partial_bytes = 0;      ///< of a message whose rest has not come
     uint32_t credits_retrieved = 0;  ///< kept until the threshold is reached
@@ -141,7 +141,7 @@ struct PeerReport {
     [[nodiscard]] bool unconsumed() const { return unread || partial_bytes != 0; }
 };
 
-/// This process, and everybody that something waits for.
+/// This process, and every peer that something waits for.
 struct StallReport {
     uint32_t rank = 0;
     bool asked_for = false;

@@ -139,7 +139,7 @@ void velo_close(velo_engine_t* engine) noexcept {
         if (options.params.stats != 0 && options.host.log != nullptr) report_counters(*engine, counters);
         engine->finish_trace(counters);
     } catch (const std::exception&) {
-        // Out of memory while leaving: there is nobody left to tell.
+        // Out of memory while leaving: no host is left to tell.
     }
     engine->announce_ending(velo::base::Ending::kClosed);
     if (engine->options().params.dump_signal != 0) velo::base::release_dump_signal();

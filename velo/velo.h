@@ -166,7 +166,7 @@ typedef struct {
 
 struct hwloc_topology;
 
-/* What the engine asks of its host. */
+/* Services of the host to the engine. */
 typedef struct {
     void* context;
     /* hwloc 2's topology of this machine, if the host has one; looked at by velo_open only. May be NULL. */
@@ -227,7 +227,7 @@ const char* velo_device_name(const velo_engine_t* engine) VELO_NOEXCEPT;
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;
 
-/* The host is finished with a peer. What a process held here is given back when it has ended, whether it was
+/* The host is finished with a peer. Memory that a process held here is given back when it has ended, whether it was
  * disconnected or not; until it was, its velo_peer_t stays, and what is asked of it fails. True: the peer is
  * not to be used again, except by connecting again. False: something of it is pending, whose callbacks come.
  */
@@ -278,7 +278,7 @@ void velo_rma_here(velo_rma_t* rma) VELO_NOEXCEPT;
 int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;
 
 /* True for the first process of all that asks about a peer that has ended: it tells the user for the others.
- * To be asked within `peer_ended`; later, the peer's memory may have been given back, and nobody is the
+ * To be asked within `peer_ended`; later, the peer's memory may have been given back, and no process is the
  * first. */
 bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 

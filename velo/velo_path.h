@@ -112,7 +112,7 @@ class VeloPath {
         return sendable_whole(to, packets) || (packets == 1 && flow_.by_contact(to));
     }
 
-    /// Whether so many packets, of whole messages, could go in one send().
+    /// Whether this number of packets, of whole messages, could go in one send().
     [[nodiscard]] bool sendable_whole(DeviceAddr to, uint32_t packets) {
         if (packets > send_packets_max_) return false;
         know(to);
@@ -356,7 +356,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
 }
 
 /// Credits are taken ahead of a longer message's last payload: the mailbox's lines, which the receiver has, come over
-/// one another's latency only while nothing else is stored between them (measured: 20 ns less at 256 bytes). Where the
+/// one another's latency only while nothing else is stored between them (measured: 20 ns less at 256 bytes). If the
 /// packet is the first one as well, its line comes while credits are taken.
 template <class D>
 uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
@@ -441,12 +441,12 @@ Status VeloPath<D>::send_together(DeviceAddr to, std::span<velo_send_t* const> s
     return Status::kOk;
 }
 
-/// How many of `packets` packets may go to a peer now. Where credits do not suffice, the credit packets that
+/// How many of `packets` packets may go to a peer now. If credits do not suffice, the credit packets that
 /// are next in the mailbox are taken first: a peer that exchanges messages with this one has returned credits
 /// behind its own last message, which has not been polled since.
 template <class D>
 uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
-    // Not more than a few, so that nobody who sends many holds this process.
+    // Not more than a few, so that a peer that sends many does not hold this process.
     for (uint32_t taken = 0;; ++taken) {
         const uint32_t sendable = flow_.sendable(to, packets);
         if (sendable == packets || taken == kCreditPacketsAtOnce) return sendable;

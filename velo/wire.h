@@ -28,7 +28,7 @@ enum class Opcode : uint8_t {
     /// Asks the owner of [nla, nla + value) for its part in moving it to `compare` in the asker's memory
     /// (JointCall). With `last`: all of it, in kJointData messages.
     kJoint,
-    /// Data of a joint block: 56 bytes of header, then what belongs at offset `value`. `compare`: so many
+    /// Data of a joint block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
     /// bytes there were written directly instead, and none follow.
     kJointData,
 };

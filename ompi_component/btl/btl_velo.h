@@ -39,7 +39,7 @@ typedef struct mca_btl_velo_component_t {
     opal_mutex_t processes_lock; /* of the two below */
     opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
     opal_list_t departed;        /* those deleted while something of theirs was pending */
-    bool finalizing; /* what still arrives is dropped: nobody is left to take it */
+    bool finalizing; /* what still arrives is dropped: no receiver is left to take it */
     int modules;     /* open ones */
 } mca_btl_velo_component_t;
 
@@ -95,7 +95,7 @@ typedef struct mca_btl_velo_rma_t {
 } mca_btl_velo_rma_t;
 OBJ_CLASS_DECLARATION(mca_btl_velo_rma_t);
 
-/* What a peer needs to access a registered range; published as bytes. */
+/* A peer's means to access a registered range; published as bytes. */
 struct mca_btl_base_registration_handle_t {
     velo_handle_t handle;
 };

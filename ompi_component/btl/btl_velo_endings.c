@@ -1,5 +1,5 @@
 /*
- * What becomes of this process when another one has died, or when what was accepted cannot be carried out: the user
+ * The end of this process when another one has died, or when what was accepted cannot be carried out: the user
  * is told, and the job ends.
  */
 #include "btl_velo.h"
@@ -98,7 +98,7 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
         return;
     }
     if (other_job && !mca_btl_velo_has_communicator_with(end->name)) {
-        return; /* it was disconnected: nobody here waits for it, and it may end as it likes */
+        return; /* it was disconnected: nothing here waits for it, and it may end as it likes */
     }
     /* Of those that only followed, another one has been told of or will be. */
     if (other_job || (!end->followed && velo_first_to_tell(mca_btl_velo_component.engine, end->peer))) {

@@ -257,7 +257,7 @@ static inline int sendi_contiguous(velo_peer_t *peer, opal_convertor_t *converto
     return velo_send_now(mca_btl_velo_component.engine, peer, tag, header, header_size, payload, payload_size);
 }
 
-/* What is not sendi's most frequent use, and out of its way. */
+/* All but sendi's most frequent use, and out of its way. */
 static int __attribute__((noinline))
 sendi_other(mca_btl_base_module_t *btl, mca_btl_base_endpoint_t *endpoint, opal_convertor_t *convertor, void *header,
             size_t header_size, size_t payload_size, uint8_t order, uint32_t flags, mca_btl_base_tag_t tag,

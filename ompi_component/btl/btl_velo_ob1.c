@@ -1,13 +1,13 @@
 /*
- * What velo has to know of the parts of Open MPI above it.
+ * Facts about the parts of Open MPI above velo.
  *
  * First a guard against a fault of the host: when a message is longer than the receive that it matched, ob1 fetches all
  * of it all the same, past the end of the user's buffer. It reports MPI_ERR_TRUNCATE by itself
  * afterwards, so to fetch only what fits is enough.
  *
- * How much fits is in ob1's receive request, which hangs on the fragment that ob1 passes as `cbdata`. The
+ * How much fits is in ob1's receive request, which depends on the fragment that ob1 passes as `cbdata`. The
  * fragment's layout is private to ob1 and mirrored in ob1_fragment.h; a get is ob1's, and the mirror fits,
- * only if everything that the fragment should say is what the call says. Where it is not, nothing is assumed.
+ * only if everything that the fragment should say is what the call says. If it is not, nothing is assumed.
  */
 #include "ompi_config.h"
 

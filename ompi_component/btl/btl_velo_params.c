@@ -15,7 +15,7 @@
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_vari.h"
 
-/* What cannot be, in a sentence; empty: nothing. */
+/* The parameter that is not possible, in a sentence; empty: none. */
 static char refused[256];
 
 static mca_base_component_t *version(void)
@@ -61,7 +61,7 @@ static const char *source_of(const char *name)
     }
 }
 
-/* What the user wrote; NULL: nothing, or it is not known. */
+/* The user's text; NULL: none, or it is not known. */
 static const char *written(const char *name)
 {
     const mca_base_var_t *var = var_of(name);
@@ -264,7 +264,7 @@ void mca_btl_velo_set_network_limits(size_t bytes)
         }
     }
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
-    /* What waits for credits waits where it lies. */
+    /* Messages that wait for credits wait where they lie. */
     btl->btl_flags |= MCA_BTL_FLAGS_SEND_INPLACE;
 }
 

@@ -51,7 +51,7 @@ static int deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_
     return OPAL_SUCCESS;
 }
 
-/* What the caller of every operation gave. */
+/* Arguments that the caller of every operation gave. */
 struct request {
     mca_btl_base_module_t *btl;
     mca_btl_base_endpoint_t *endpoint;

@@ -1,4 +1,4 @@
-/* What the C++ runtime does with an exception that nothing catches, of which there should be none. */
+/* Called by the C++ runtime for an exception that nothing catches, of which there should be none. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -67,7 +67,7 @@ uint64_t Cluster::carry(uint32_t from_node, uint32_t to_node, PacketWriter write
     } else {
         written_ns = network_.carry(now_ns_, from_node, to_node, writer, times_ns);
     }
-    // What is late holds up what was sent after it.
+    // A late packet holds up what was sent after it.
     if (times_ns.front() + late_ns < not_before_ns) late_ns = not_before_ns - times_ns.front();
     for (uint64_t& time_ns : times_ns) time_ns += late_ns;
     return written_ns;

@@ -208,7 +208,7 @@ bool ClusterDevice::take_contact_slot(ClusterDevice& target) {
     return false;
 }
 
-/// Who found all of them taken looks again.
+/// A sender that found all of them taken looks again.
 void ClusterDevice::free_contacts(uint32_t count) {
     VELO_CHECK(count <= used_->contacts, "%u contact slots of %u", count, used_->contacts);
     used_->contacts -= count;

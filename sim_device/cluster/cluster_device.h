@@ -22,7 +22,7 @@ namespace velo::cluster {
 
 class Cluster;
 
-/// Owner: its Cluster. What it keeps until it meets a peer is a few words.
+/// Owner: its Cluster. It keeps a few words until it meets a peer.
 class ClusterDevice {
   public:
     ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_node, const DeviceConfig& config);
@@ -64,7 +64,7 @@ class ClusterDevice {
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill);
     const Packet* peek(DeviceAddr& from);
     void advance();
-    /// Where payloads are not carried whole, only the head of a run's first packet is written to `out`.
+    /// If payloads are not carried whole, only the head of a run's first packet is written to `out`.
     uint32_t take_alike(std::byte* out, uint32_t packets);
     Status register_memory(void*, size_t, Access, Registration&) { return Status::kUnsupported; }
     Status deregister(const Registration&) { return Status::kBadParam; }

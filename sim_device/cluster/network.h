@@ -36,7 +36,7 @@ struct PacketWriter {
 
 /// Handles one packet at a time, for packet_ns each. Reservations are made a run at a time and so not in
 /// order of time: a run reaches far ahead, and another one may come in between. Hence time is cut into slices
-/// of kSlicePackets packets' times, and a slice takes so many packets in any order. Within one, packets that
+/// of kSlicePackets packets' times, and a slice takes that number of packets in any order. Within one, packets that
 /// come in order queue exactly; one that comes out of order is not delayed. Memory follows the time that is
 /// reserved ahead.
 class Server {
@@ -120,7 +120,7 @@ class Network {
         return written_ns;
     }
 
-    /// What a packet takes that meets no other.
+    /// Time of a packet that meets no other.
     [[nodiscard]] uint64_t latency_ns(uint32_t from, uint32_t to) const {
         uint64_t ns = 2 * uint64_t{config_.nic_ns} + config_.nic_packet_ns;
         bool links = false;
@@ -136,7 +136,7 @@ class Network {
 
   private:
     /// The queue is in order, so a packet finds room in it when the one that is as many places before it as
-    /// the queue has is injected. While the NIC is busy, that is so many packets' times before its own
+    /// the queue has is injected. While the NIC is busy, that is the times of these packets before its own
     /// injection.
     uint64_t inject(uint64_t now_ns, uint32_t from, PacketWriter writer, std::span<uint64_t> times_ns) {
         const uint64_t packet_ns = config_.nic_packet_ns;

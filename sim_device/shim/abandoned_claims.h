@@ -1,7 +1,7 @@
 /// Holes that dead processes leave in rings and mailboxes of others.
 ///
 /// A producer claims cells first and publishes them afterwards. If it is killed in between, the reader would
-/// wait at the hole for ever, and with it everybody who sends there. A hole alone does not tell a dead
+/// wait at the hole without end, and with it all that send there. A hole alone does not tell a dead
 /// producer from a slow one, so every process keeps DeviceHeader::claims: odd from before its claim until
 /// after its publication. A reader at a hole notes which live processes are odd. Each of them that has been
 /// seen to move on since is innocent, for what it had claimed by then is published; when none is left
@@ -38,7 +38,7 @@ class OpenClaim {
 /// Live processes that may stand between claim and publication since a moment. Thread: the owner's.
 class OpenClaims {
   public:
-    /// A process that nobody here knows (its contact is the hole) or was refused is not among the suspects.
+    /// A process that is not known here (its contact is the hole) or was refused is not among the suspects.
     /// It gets this much time, six orders of magnitude more than it takes to fill a cell.
     static constexpr uint64_t kGraceNs = 100'000'000;
 

@@ -1,8 +1,8 @@
 /// The target's half of long puts and gets: moves parts of them while their requester moves the rest.
 ///
-/// What a requester offers (offer.h) it would do alone as well. A target that is in progress() takes chunks
+/// A requester would do alone as well what it offers (offer.h). A target that is in progress() takes chunks
 /// from the front, checks each part against its own translation table, copies it, and reports it before it
-/// takes the next. It never holds a part beyond one call, so a process that computes delays nobody, and what
+/// takes the next. It never holds a part beyond one call, so a process that computes delays no other, and what
 /// is deregistered is not touched any more.
 #pragma once
 

@@ -1,4 +1,4 @@
-/// What a process's shared segment holds, and where (software EXTOLL device; FC 2).
+/// Layout of a process's shared segment (software EXTOLL device; FC 2).
 ///
 /// One segment a process, created by it and mapped by every process that has talked to it. All of it may be
 /// written by peers: whoever reads checks what it read, and nothing here is a pointer.
@@ -42,7 +42,7 @@ enum class Life : uint32_t {
     return uint32_t{vpid} << 16 | node;
 }
 
-/// What a process is. In a segment it is what its owner said; the owner keeps its own copy elsewhere.
+/// Identity of a process. In a segment it is what its owner said; the owner keeps its own copy elsewhere.
 struct Identity {
     uint64_t host_name = 0;
     uint64_t job_token = 0;
@@ -144,7 +144,7 @@ struct Layout {
         requests = place(RequestRing::bytes_for(kRequestCells) * ports);
         offers = place(sizeof(OfferSlot) * kOfferSlots);
         atu = place(base::AtuTable::bytes_for(kAtuEntries));
-        // A process without a mailbox keeps one slot that nobody writes: its reader needs no special case.
+        // A process without a mailbox keeps one slot that is never written: its reader needs no special case.
         slots = place(kPacketBytes * std::max<size_t>(mailbox_slots, 1));
         bytes = at;
     }

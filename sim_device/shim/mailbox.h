@@ -176,8 +176,8 @@ class MailboxReader {
             const uint64_t word = std::atomic_ref(packet.status).load(std::memory_order_acquire);
             // How many laps the slot is ahead of the one waited for. The lap before leaves 255; a slot that
             // was never written holds 0 while 1 is waited for, and by the time 0 is waited for again every
-            // slot has been written 255 times. What is neither due nor of the lap before has either been
-            // overwritten, or is somebody's garbage, and the rightful packet is still to come.
+            // slot has been written 255 times. A packet that is neither due nor of the lap before has either been
+            // overwritten, or is garbage of some peer, and the rightful packet is still to come.
             const auto ahead = static_cast<uint8_t>(PacketStatus::unpack(word).lap - place_.lap());
             if (ahead == 0) [[likely]] {
                 shown_status_ = word;

@@ -1,7 +1,7 @@
 /// Long puts and gets that their target may help with: the offer, as both sides see it.
 ///
 /// A slot is in the requester's segment. Its terms repeat what the request in the target's ring says, so that
-/// neither a damaged request nor a damaged slot makes the target touch memory that nobody named.
+/// neither a damaged request nor a damaged slot makes the target touch memory that was not named.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ struct OfferTerms {
     }
 };
 
-/// What the target has done: chunks moved, and kOk or why it stopped. All but kOk is its last word.
+/// The target's work: chunks moved, and kOk or why it stopped. All but kOk is its last word.
 struct OfferReport {
     uint16_t generation = 0;
     Status status = Status::kOk;

@@ -8,7 +8,7 @@
 namespace velo::shim {
 namespace {
 
-/// What a process publishes. The sum tells damaged bytes from an address that does not answer.
+/// Published by a process. The sum tells damaged bytes from an address that does not answer.
 struct PublishedAddress {
     uint64_t magic;
     base::SegmentAddress segment;

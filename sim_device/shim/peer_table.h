@@ -55,7 +55,7 @@ class PeerTable {
     /// source is not known yet.
     DeviceAddr find_source(uint32_t source);
 
-    /// What still comes from this peer, which has ended, is of an unknown source from now on.
+    /// Packets that still come from this peer, which has ended, are of an unknown source from now on.
     void forget_source(DeviceAddr peer) { by_source_.set(peers_[peer]->source, kNoAddr); }
 
     /// Marks processes that have ended and appends them to `died`. One system call, and a look at each

@@ -111,7 +111,7 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
         of[count] = at;
         parts[count++] = {what.local + part.offset, address + part.offset, part.bytes};
         bytes += part.bytes;
-        // What is not taken as a whole goes on with its next part.
+        // A piece that is not taken as a whole goes on with its next part.
         if (at->offer == kNoOffer && part.offset + part.bytes != what.bytes) break;
     }
     if (!changed) return Step::kBlocked;
@@ -121,7 +121,7 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
     for (uint32_t i = 0; i < count; ++i) {
         const RmaOperation& what = of[i]->what;
         Status status = parts[i].status;
-        // What was revoked meanwhile may have been anything when it was moved.
+        // Memory that was revoked meanwhile may have been anything when it was moved.
         if ((status == Status::kOk || status == Status::kBadMemory) && !atu.valid(what.nla, what.key))
             status = Status::kAtuFault;
         const auto offset = static_cast<uint32_t>(parts[i].local - what.local);
@@ -131,7 +131,7 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
     return Step::kMoved;
 }
 
-/// What we move next of an operation, from the back where it is on offer: no bytes when nothing is left to
+/// The next bytes of an operation to be moved, from the back where it is on offer: no bytes when nothing is left to
 /// take.
 OfferPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t bytes_max) {
     const uint32_t bytes = operation.what.bytes;
@@ -180,7 +180,7 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
             OfferReport::unpack(offers_[operation.offer].report.load(std::memory_order_acquire));
         if (report.generation != operation.offer_generation) return false;
         if (report.status == Status::kOk) return report.chunks == operation.helper_chunks;
-        // What the target may not or cannot copy, we perhaps can.
+        // This process perhaps can copy what the target may not or cannot.
         if (report.status != Status::kAtuFault) {
             operation.astray = true;
         } else if (operation.copied == Status::kOk) {
@@ -214,7 +214,7 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
         return Step::kLeft;
     }
     if (operation.astray) {
-        // Who took what cannot be told, or was not done: all of it again, and alone from now on.
+        // It is unknown who took what, or it was not done: all of it again, and alone from now on.
         flow.denied = true;
         operation.astray = false;
         operation.stage = Stage::kQueued;

@@ -2,7 +2,7 @@
 ///
 /// Puts and gets are done here, by cross-memory attach, after a look at the target's translation table. Long
 /// ones are offered to the target, which moves a part when it is in progress() (offer.h, copy_helper.h).
-/// What needs the target's CPU goes to its request ring and comes back as an answer (request_server.h).
+/// An operation that needs the target's CPU goes to its request ring and comes back as an answer (request_server.h).
 ///
 /// Order: a port's operations to one target begin in the order posted, and wait for one another; those to
 /// different targets, or at different ports, do not. Puts and gets end in that order, and so do the others
@@ -29,7 +29,7 @@ class RmaUnit {
     static constexpr uint32_t kBytesMax = 8u << 20;  ///< FC 2
     /// Copied by one call of progress(), so that it returns within about 0.1 ms.
     static constexpr uint32_t kBytesPerProgress = 256u << 10;
-    /// After so many operations that a target did not come for, it computes, or has its own to move. One in
+    /// After this number of operations that a target did not come for, it computes, or has its own to move. One in
     /// as many is offered then, because an offer costs both sides some line transfers.
     static constexpr uint32_t kPatience = 8;
     static constexpr uint32_t kAhead = 8;  ///< operations of a flow that are moved at a time
@@ -91,7 +91,7 @@ class RmaUnit {
         uint32_t active_count = 0;
         uint32_t outstanding = 0;
     };
-    /// What became of the head of a flow.
+    /// Outcome for the head of a flow.
     enum class Step : uint8_t {
         kBlocked,  ///< it has to wait
         kMoved,    ///< it goes on

@@ -161,7 +161,7 @@ void ShimDevice::report_overflow() {
 template <class Ring>
 void ShimDevice::check_claims(Ring& ring, AbandonedClaims& claims) {
     if (ring.readable()) return;
-    // Who sent here had announced itself before.
+    // A sender has announced itself before.
     if (ring.position() != ring.claimed()) peers_.take_contacts(kContactCells);
     if (const auto before = claims.check(ring.position(), ring.claimed(), peers_, now_ns_)) {
         ring.abandon_before(*before);
@@ -196,7 +196,7 @@ Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission
         return Status::kPeerDead;
     }
     const uint32_t waiting = delayed_.waiting(to);
-    // What waits here will take room there. Credits have seen to it; a guarded sender has to be held back.
+    // Packets that wait here will take room there. Credits have seen to it; a guarded sender has to be held back.
     if (admission == Admission::kGuarded && waiting != 0 &&
         waiting + packets > peers_[to].facts.mailbox_slots) {
         ++counters_.backpressure;

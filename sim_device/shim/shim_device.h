@@ -3,7 +3,7 @@
 /// It needs no hardware, daemon or privilege: each process creates one shared segment (layout.h), and
 /// whoever talks to it maps that segment. VELO packets are stored straight into the receiver's mailbox; puts
 /// and gets copy between the two processes' memories; atomics are served by their target's progress().
-/// What the hardware would do by itself happens in progress(), so a process that does not call it neither
+/// Work that the hardware would do by itself happens in progress(), so a process that does not call it neither
 /// moves its own operations nor serves requests; packets and others' puts and gets reach it all the same. One
 /// that does call it moves parts of others' long puts and gets, so that two processors copy (copy_helper.h).
 #pragma once

@@ -156,7 +156,7 @@ TYPED_TEST_P(DeviceAtomic, what_cannot_be_an_atomic_is_a_bad_parameter) {
     EXPECT_EQ(this->device(1).counters().rma_posted, 0u);
 }
 
-/// Whatever is asked for: memory that is not registered stays as it was, and each operation that was
+/// For every request: memory that is not registered stays as it was, and each operation that was
 /// accepted ends once.
 TYPED_TEST_P(DeviceAtomic, garbage_touches_nothing_and_every_accepted_operation_ends_once) {
     this->open(2);

@@ -1,4 +1,4 @@
-/// Conformance: one suite over any device. What velo/device.h says, the tests here hold a device to.
+/// Conformance: one suite over any device. The tests here hold a device to what velo/device.h says.
 ///
 /// A device takes part through a `Fabric`, which opens devices that can reach each other:
 ///
@@ -47,7 +47,7 @@ PublishedAddress address_of(const D& device) {
     return address;
 }
 
-/// What a test packet holds: who sent it and as which, and bytes that follow from both.
+/// Content of a test packet: who sent it and as which, and bytes that follow from both.
 struct TestPacket {
     static constexpr uint8_t kLengthMin = 12;
 

@@ -23,7 +23,7 @@ inline uint64_t clock_ns() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-/// What the processes of a test share besides their devices.
+/// Shared by the processes of a test, besides their devices.
 struct Board {
     static constexpr size_t kProcesses = 8;
     struct Place {
@@ -320,7 +320,7 @@ TYPED_TEST_P(DeviceProcesses, a_killed_process_is_noticed_and_its_operations_end
         EXPECT_TRUE(process.drive_watching(peer, [&] { return !process.device.alive(peer); }));
         EXPECT_LT(clock_ns() - begin_ns, 5'000'000'000u);
         EXPECT_EQ(send_numbered(process.device, peer, 0, 0, 1), Status::kPeerDead);
-        // What it had sent is still there, in order.
+        // Its packets are still there, in order.
         DeviceAddr from = kNoAddr;
         while (const Packet* packet = process.device.peek(from)) {
             EXPECT_TRUE(TestPacket::is(*packet, 1, read++));

@@ -41,7 +41,7 @@ struct Verdict {
     Kind kind = Kind::kHolds;
     uint64_t states = 0;
     uint64_t steps = 0;
-    /// What did not hold, and the steps that lead there: the fewest possible when exhaustive.
+    /// The property that did not hold, and the steps that lead there: the fewest possible when exhaustive.
     std::string what;
 
     [[nodiscard]] bool holds() const { return kind == Kind::kHolds; }

@@ -1,4 +1,4 @@
-// Where FC 6 can be read in more than one way, the readings that velo does not take deadlock or overflow, and
+// FC 6 can be read in more than one way. The readings that velo does not take deadlock or overflow, and
 // the explorer finds each (docs/flow-control.md). flowctl_dynamic_test.cc finds nothing against the ones that
 // it takes.
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(BlockedFlow, a_credit_returned_without_taking_the_head_off_fills_the_credit
     expect_found(explore_thieves<Reading{.blocked_one = Reading::BlockedOne::kNothing}>(), kCreditRegion);
 }
 
-// What the FIFO has lost by then is less than a response gives up, which is taken for a peer's mistake.
+// The FIFO's loss by then is less than a response gives up, which is taken for a peer's mistake.
 TEST(BlockedFlow, forgetting_retrieved_packets_when_nothing_is_returned_breaks_the_response) {
     const std::string what = "an honest peer was found to break the protocol";
     expect_found(explore_thieves<Reading{.blocked_none = Reading::BlockedNone::kResetComputed}>(), what);

@@ -35,7 +35,7 @@ class MailboxWorld {
         /// Messages from the first index to the second: a number, or kEndless. All endless or none.
         PerFlow<uint16_t> messages{};
         uint8_t message_packets = 1;
-        /// Of each so many messages of a flow one has one packet; 0: none.
+        /// One of this number of messages of a flow has one packet; 0: none.
         uint8_t short_every = 0;
         /// Report retrieved packets later and together, instead of each with its poll.
         bool batched_reports = false;
@@ -350,7 +350,7 @@ class MailboxWorld {
             steps.push_back({StepKind::kSendRefused, self, other});
         }
         if (mine.by_contact(peer) ? !room_for_contact : mine.sendable(peer, 1) == 0) return;
-        // What a wire can hold is bounded under the modes that bound nothing.
+        // The content of a wire is bounded under the modes that bound nothing.
         if (state.wires[self][other].size() + 1 >= kDepth) return;
         // Whether a last packet has two bytes left depends on the message, so both happen.
         steps.push_back({StepKind::kSend, self, other});

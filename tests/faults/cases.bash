@@ -1,4 +1,4 @@
-# What the cases share: options, one mpirun with its verdict, counts. Sourced by run.
+# Shared by the cases: options, one mpirun with its verdict, counts. Sourced by run.
 # shellcheck shell=bash
 
 # shellcheck source=../../tools/host.bash

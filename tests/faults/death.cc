@@ -95,7 +95,7 @@ void last_rank_is_killed_in_an_exchange() {
 
 /// Rank 0 has long finished when the others still talk.
 void rank_0_leaves_first() {
-    // Nobody waits for anything of rank 0 when it leaves.
+    // No rank waits for anything of rank 0 when it leaves.
     int value = 0;
     if (rank_ == 0) {
         for (int from = 1; from < size_; ++from) {

@@ -79,7 +79,7 @@ for layout in 0 1; do
 done
 refused an_atomic_that_the_device_fails_is_one_line "velo: rank an atomic of 8 bytes to rank failed: failure of the device" \
     "${two[@]}" --mca btl_velo_faults rma_fail=1 "$faultdir/onesided" add
-# What can go another way does, and is right.
+# Operations that can go another way do, and are right.
 works denied_atomics_go_in_messages "${two[@]}" --mca btl_velo_faults seed=3,rma_denied=0.5 "$faultdir/onesided" add
 works faults_of_the_device_table_are_asked_about_again "${two[@]}" --mca btl_velo_faults atu_fault=1 \
     "$faultdir/onesided" move

@@ -24,7 +24,7 @@ namespace {
 constexpr int kSmall = 64;
 constexpr int kLarge = 2 << 20;
 
-/// Everybody with everybody, small and large.
+/// Every rank with every other, small and large.
 void exchange(std::vector<char>& out, std::vector<char>& in, int rank, int size) {
     std::vector<MPI_Request> requests;
     for (int peer = 0; peer < size; ++peer) {

@@ -1,7 +1,7 @@
 # Ends of a job, and what is left behind. Sourced by run.
 # shellcheck shell=bash
 
-# What a survivor says of a rank that was killed. %d: its rank, its process.
+# A survivor's message about a rank that was killed. %d: its rank, its process.
 death_line='velo: rank %d\\b.*\(pid %d\\b.*\) has ended'
 # Survivors must be gone by then.
 end_seconds=5
@@ -30,7 +30,7 @@ await_ranks() {
     return 1
 }
 
-# gone SECONDS PID...: all of them end in time. What is left after that is ended here.
+# gone SECONDS PID...: all of them end in time. The rest is ended here after that.
 gone() {
     local tries left pid
     ((tries = $1 * 10))

@@ -1,4 +1,4 @@
-# What else processes do: fork, change their memory, run beside another job. Sourced by run.
+# Other things that processes do: fork, change their memory, run beside another job. Sourced by run.
 # shellcheck shell=bash
 
 for layout in 0 1; do

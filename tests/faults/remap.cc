@@ -1,4 +1,4 @@
-// Memory that is unmapped, moved and discarded between transfers and while others are under way: nobody may
+// Memory that is unmapped, moved and discarded between transfers and while others are under way: no process may
 // get what was there before.
 #include <sys/mman.h>
 
@@ -101,7 +101,7 @@ void rounds(Check& check, Change&& change) {
     }
 }
 
-/// What is sent from pages that were replaced or discarded and not written again is zeros.
+/// Pages that were replaced or discarded and not written again are sent as zeros.
 template <class Change>
 void zeros(Check& check, Change&& change) {
     Pair pair;

@@ -1,7 +1,7 @@
-# What runs short: memory, descriptors, room in /dev/shm, processors. Sourced by run.
+# Shortages: memory, descriptors, room in /dev/shm, processors. Sourced by run.
 # shellcheck shell=bash
 
-# crowded COMMAND...: runs it where /dev/shm is a few full pages, with files of somebody else's that have the
+# crowded COMMAND...: runs it where /dev/shm is a few full pages, with files of another user's that have the
 # names of velo's memory.
 crowded() {
     local -a map=()

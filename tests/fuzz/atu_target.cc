@@ -6,7 +6,7 @@
 
 namespace velo::fuzz {
 
-/// What the owner translates is what it registered, whatever others wrote; and a reader of a damaged table
+/// The owner translates what it registered, whatever others wrote; and a reader of a damaged table
 /// stays inside it.
 void atu(Input& input) {
     constexpr uint32_t kCapacity = 8;

@@ -93,7 +93,7 @@ struct Process {
         require(device.connect(std::span(bytes).first(length), addr) == Status::kOk, "connect");
         return addr;
     }
-    /// Where others write: before the translation table, or the slots behind it. A damaged table only leads
+    /// Range that others write: before the translation table, or the slots behind it. A damaged table only leads
     /// its readers to other addresses of the process that it is of, which here is this one.
     void damage(Input& input) {
         const shim::Layout layout(kSlots, kPorts);
@@ -310,10 +310,10 @@ void requests(Input& input) {
         if (input.byte() % 4 == 0) peer.progress(input);
     }
     for (const std::byte value : readable.bytes()) {
-        require(value == std::byte{0}, "nobody writes to memory that is registered for reading");
+        require(value == std::byte{0}, "no peer writes to memory that is registered for reading");
     }
     for (const std::byte value : open.bytes().subspan(60)) {
-        require(value == std::byte{0}, "nobody writes behind a registration");
+        require(value == std::byte{0}, "no peer writes behind a registration");
     }
 }
 

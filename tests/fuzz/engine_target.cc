@@ -100,7 +100,7 @@ velo_handle_t any_handle(Input& input, const velo_handle_t& known) {
 
 }  // namespace
 
-/// What a peer published is anything at all; if it is believed, so is what comes from there.
+/// A peer may publish anything at all; if it is believed, so is what comes from there.
 void modex(Input& input) {
     const bool nodes = input.flag();
     Rank victim(0, nodes, "cma", "static");
@@ -270,14 +270,14 @@ class DevicePeerOf : public RawPeer {
     DeviceAddr to_ = kNoAddr;
 };
 
-/// What the fuzzer knows when it makes up a message; without it no cookie and no address would ever be right.
+/// Facts for the fuzzer when it makes up a message; without it no cookie and no address would ever be right.
 struct Known {
     EngineHeader last;
     velo_handle_t handle;  ///< of memory of the victim
     uint64_t sink;         ///< where the peer lets itself be written to, kMemoryBytes twice over
 };
 
-/// What may be right in a header, whatever its opcode: one line for each, applied when its bit is drawn.
+/// Fields that may be right in a header of any opcode: one line for each, applied when its bit is drawn.
 constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     [](Input&, const Known& known, EngineHeader& header) { header.cookie = known.last.cookie; },
     [](Input& input, const Known& known, EngineHeader& header) {
@@ -389,10 +389,10 @@ void engine(Input& input) {
     }
     require(victim.done <= transfers.size(), "a transfer ends once");
     for (const std::byte value : readable.bytes()) {
-        require(value == std::byte{0}, "nobody writes to memory that is registered for reading");
+        require(value == std::byte{0}, "no peer writes to memory that is registered for reading");
     }
     for (const std::byte value : open.bytes().subspan(kMemoryBytes - 6)) {
-        require(value == std::byte{0}, "nobody writes behind a registration");
+        require(value == std::byte{0}, "no peer writes behind a registration");
     }
 }
 

@@ -1,4 +1,4 @@
-/// What the fuzz targets share: the fuzzer's bytes as choices, damage to shared memory, and the list of
+/// Shared by the fuzz targets: the fuzzer's bytes as choices, damage to shared memory, and the list of
 /// targets.
 ///
 /// A target is a function of an Input. It sets up production objects, lets the input decide what they and

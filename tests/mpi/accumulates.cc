@@ -1,5 +1,5 @@
 // Every predefined operation on every predefined type that it is defined for: accumulate, get-accumulate,
-// fetch-and-op and compare-and-swap, from one table. What is expected comes from MPI_Reduce_local, which no
+// fetch-and-op and compare-and-swap, from one table. The expected value comes from MPI_Reduce_local, which no
 // transport takes part in. Then what is not a matter of types: derived types, windows whose memory comes and
 // goes, shared windows beside others, and atomics that meet the target's own. Every check is made for each
 // kind of window.
@@ -172,7 +172,7 @@ Bytes values(const Type& type, std::size_t count, std::uint64_t seed) {
     return bytes;
 }
 
-/// What `target` holds after `origin` has been accumulated into it.
+/// Content of `target` after `origin` has been accumulated into it.
 Bytes applied(const Type& type, const Operation& operation, const Bytes& origin, Bytes target) {
     if (operation.op == MPI_REPLACE) return origin;
     if (operation.op == MPI_NO_OP) return target;
@@ -483,7 +483,7 @@ int main(int argc, char** argv) {
             suite.check("compare_and_swap" + suffix, [&](Check& c) { every_compare_and_swap(c, k); });
             suite.check("derived_types" + suffix, [&](Check& c) { derived_types(c, k); });
             suite.check("shared_beside_others" + suffix, [&](Check& c) { shared_beside_others(c, k); });
-            // What MPI_Win_allocate shares within the host, osc/rdma changes by plain stores under a lock of
+            // osc/rdma changes memory that MPI_Win_allocate shares within the host by plain stores under a lock of
             // its own.
             if (k == Kind::kAllocate) continue;
             suite.check("coherent_with_processor_32" + suffix,

@@ -234,7 +234,7 @@ void with_gaps(Check& check, bool receiver_too) {
         MPI_Get_elements_x(&status, MPI_BYTE, &elements);
         check.equal(elements, static_cast<long long>(extent / 2), "elements");
         verify(check, buffer, kKey, in_block, "blocks with gaps");
-        // What lies between the blocks stays as it was.
+        // Bytes between the blocks stay as they were.
         for (std::size_t at = kBlock; at < kPeriod; at += 2 * kBlock) {
             const auto* begin = buffer.data() + at;
             if (std::any_of(begin, begin + kBlock, [](std::byte b) { return b != std::byte{0}; })) {

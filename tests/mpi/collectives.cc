@@ -21,7 +21,7 @@ Value value_of(int rank, std::size_t index, int salt) {
         20);
 }
 
-/// What one run of a collective sees.
+/// Context of one run of a collective.
 struct Context {
     Check& check;
     MPI_Comm comm;

@@ -293,7 +293,7 @@ std::int64_t monotonic_ns() {
         .count();
 }
 
-/// Nobody leaves a barrier before the last has entered. Times are compared among ranks of one host, which
+/// No rank leaves a barrier before the last has entered. Times are compared among ranks of one host, which
 /// share a clock.
 void barrier_holds_everybody(Check& check) {
     MPI_Comm host;

@@ -22,7 +22,7 @@ struct Type {
     std::vector<std::ptrdiff_t> bytes;
     std::ptrdiff_t lower = 0;
     std::ptrdiff_t upper = 0;
-    /// Strictest alignment of its members, to whose multiple MPI rounds an extent that nobody set.
+    /// Strictest alignment of its members, to whose multiple MPI rounds an extent that was not set.
     std::ptrdiff_t alignment = 1;
     bool bounds_are_set = false;
 

@@ -1,4 +1,4 @@
-// What the tests of several jobs share: traffic over an intercommunicator.
+// Shared by the tests of several jobs: traffic over an intercommunicator.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Processes of other jobs: spawned again and again, met through a port, met through a socket. What departed
-// processes held has to come back while this job goes on. Started with `--child` it is the spawned side; the
+// Processes of other jobs: spawned again and again, met through a port, met through a socket. Resources that departed
+// processes held have to come back while this job goes on. Started with `--child` it is the spawned side; the
 // script `run` starts it with `--server FILE` and `--client FILE` as two jobs, which meet through the port
 // named in FILE.
 #include <dirent.h>
@@ -28,12 +28,12 @@ using mpi_test::Suite;
 
 constexpr int kTag = 5;
 
-/// What two jobs that have met do.
+/// Traffic of two jobs that have met.
 void meet(Check& check, MPI_Comm inter, std::uint64_t side) {
     exchange_with_remote(check, inter, side, {0, 57, 2000, 5000, 300000});
 }
 
-/// What a process holds that departed peers may have left behind.
+/// Resources of a process that departed peers may have left behind.
 struct Held {
     long descriptors = 0;
     long mappings = 0;       ///< of velo's segments
@@ -199,7 +199,7 @@ void join_over_a_socket(Check& check) {
     close(fd);
 }
 
-/// The first word of a port's file is the port: it is renamed into place, so that nobody reads half of it.
+/// The first word of a port's file is the port: it is renamed into place, so that no reader finds half of it.
 std::string read_port(const std::string& file) {
     for (;;) {
         std::string port;

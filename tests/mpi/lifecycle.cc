@@ -26,7 +26,7 @@ constexpr int kTag = 5;
 
 const std::vector<std::size_t> kSizes = {0, 1, 57, 1000, 2048, 5000, 100000, 1 << 20};
 
-/// What both sides of a spawn do: messages, a collective over the intercommunicator, and one over the union.
+/// Both sides of a spawn: messages, a collective over the intercommunicator, and one over the union.
 void meet(Check& check, MPI_Comm inter, bool parent) {
     exchange_with_remote(check, inter, parent ? 0 : 1, kSizes);
     MPI_Comm all;

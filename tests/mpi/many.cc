@@ -1,4 +1,4 @@
-// Many messages outstanding: storms, incast, floods of messages nobody has asked for yet, and both directions
+// Many messages outstanding: storms, incast, floods of unexpected messages, and both directions
 // full at once. Sizes, tags and orders are drawn from the seed printed at the start, so that each rank can
 // tell what any other one sends.
 #include <algorithm>

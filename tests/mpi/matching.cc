@@ -154,7 +154,7 @@ void reverse_tags(Check& check) {
     outgoing.wait();
 }
 
-/// The seven ways to receive two messages with tags t1 and t2 (RDRP 3.1, table 1). What each receive must
+/// The seven ways to receive two messages with tags t1 and t2 (RDRP 3.1, table 1). The send that each receive must
 /// match is MPI's rule; the paper's last row prints s1-r1, s2-r2, but r1 asks for t2 and only s2 has it.
 void seven_receive_orders(Check& check) {
     constexpr int kFirst = 1;

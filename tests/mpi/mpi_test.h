@@ -1,4 +1,4 @@
-// What every MPI conformance program shares: named checks, data patterns, guarded buffers.
+// Shared by all MPI conformance programs: named checks, data patterns, guarded buffers.
 //
 // A program is a Suite of checks. Each check runs on every rank, on a communicator of its own, so that what
 // one check leaves behind cannot match in the next. Failures are gathered, and rank 0 alone prints the
@@ -134,7 +134,7 @@ struct Options {
     std::vector<std::string> skip;
 };
 
-/// What a running check sees: its communicator, its scale, its random numbers, and where it reports.
+/// Context of a running check: its communicator, its scale, its random numbers, and where it reports.
 class Check {
   public:
     Check(MPI_Comm communicator, const Options& options) : comm(communicator), quick(options.quick) {

@@ -47,7 +47,7 @@ class Window {
         comm_ = check.comm;
     }
     ~Window() {
-        // A part may be detached only when nobody accesses it any more.
+        // A part may be detached only when no rank accesses it any more.
         if (kind_ == Kind::kDynamic) {
             MPI_Barrier(comm_);
             MPI_Win_detach(window_, memory_);
@@ -77,7 +77,7 @@ class Window {
     MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Adds 1 to the 64-bit number at byte `offset` of rank 0 so many times, by get and put under an exclusive
+/// Adds 1 to the 64-bit number at byte `offset` of rank 0 the number of times given, by get and put under an exclusive
 /// lock.
 inline void count_exclusively(Window& window, std::size_t offset, int times) {
     for (int i = 0; i < times; ++i) {

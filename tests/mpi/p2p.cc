@@ -201,7 +201,7 @@ void synchronous_waits_for_match(Check& check) {
 void sendrecv(Check& check) {
     const auto sizes = sizes_of(check);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-        // What goes out and what comes in have different sizes, as the two halves are independent messages.
+        // Messages out and messages in have different sizes, as the two halves are independent messages.
         const auto size_for = [&](int rank) {
             return sizes[(i + static_cast<std::size_t>(rank)) % sizes.size()];
         };

@@ -238,7 +238,7 @@ void truncate(Check& check, const Truncation& one) {
 // ob1, up to and including 5.0, sizes the fetch of a rendezvous by the sender's length and never looks at the
 // receive's (`bytes_remaining = hdr_msg_length` in mca_pml_ob1_recv_request_progress_rget; the PUT pipeline
 // likewise), so over any BTL with RDMA a contiguous truncating receive is overrun: stock vader corrupts the
-// heap, stock tcp hangs. What the host can do is checked with storage for the whole message. The `_exact` checks ask
+// heap, stock tcp hangs. The host's abilities are checked with storage for the whole message. The `_exact` checks ask
 // for what velo adds: nothing behind the receive's buffer is written.
 void truncation(Suite& suite) {
     struct Case {

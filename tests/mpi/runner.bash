@@ -1,4 +1,4 @@
-# What the two runners share: options, layouts, one mpirun and its verdict, counts. Sourced, never run itself.
+# Shared by the two runners: options, layouts, one mpirun and its verdict, counts. Sourced, never run itself.
 #
 # A sourcing script sets: usage_text, all_programs, and the functions np_list_of PROGRAM, which prints the
 # numbers of ranks it may run with, and launch PROGRAM NP, which calls run_mpi and returns its verdict.
@@ -167,7 +167,7 @@ run_all() {
                 if [[ $verdict == FAIL ]]; then
                     local kept=$logs/$program-${layout//,/+}-$np.log
                     mv "$log" "$kept"
-                    # What a check says matters more than what mpirun says of the exit that follows.
+                    # A check's verdict matters more than mpirun's about the exit that follows.
                     { grep '^FAIL' "$kept" | cut -c 1-1000; tail -n 15 "$kept"; } | sed 's/^/    /'
                     printf '    log: %s\n' "$kept"
                 fi

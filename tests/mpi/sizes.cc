@@ -38,7 +38,7 @@ std::vector<std::size_t> threshold_sizes(bool quick) {
     return {sizes.begin(), sizes.end()};
 }
 
-/// Who talks to whom. Neighbours may share a node and mirrored ranks are on different ones, in any usual
+/// Pairs that talk. Neighbours may share a node and mirrored ranks are on different ones, in any usual
 /// layout.
 enum class Pairing { kNeighbour, kMirror };
 

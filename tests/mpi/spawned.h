@@ -13,7 +13,7 @@
 
 namespace mpi_test {
 
-/// What the script `run` looks for, to start such a run again.
+/// The script `run` looks for it, to start such a run again.
 inline constexpr char kHungAtStart[] = "hung in PMIx_Init, before any BTL was loaded\n";
 
 /// To be called before MPI_Init: ends this process, with a line that says so, if it hangs there without a

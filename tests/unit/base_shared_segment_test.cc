@@ -267,7 +267,7 @@ TEST(LifeWatch, a_process_that_has_ended_is_named_so) {
 }
 
 TEST(SharedSegment, an_address_that_names_something_else_does_not_open_it) {
-    // The writing end of a pipe would see that somebody opened the reading one.
+    // The writing end of a pipe would see that the reading one was opened.
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     SharedSegment segment = SharedSegment::create("velo-test", 8192);

@@ -107,7 +107,7 @@ void flood(Job& job, uint32_t from, uint32_t to, uint32_t messages, uint32_t byt
     job.drive([&] { return job[to].inbox.size() == before + messages && !velo_busy(job[from].engine); });
 }
 
-/// What was returned last has been taken.
+/// The last return has been taken.
 void settle(Job& job) {
     int rounds = 0;
     job.drive([&] { return ++rounds > 1000; });

@@ -1,4 +1,4 @@
-// Who is told that a process has ended, and who is not.
+// Processes that are told that another has ended, and those that are not.
 #include <sys/wait.h>
 #include <unistd.h>
 

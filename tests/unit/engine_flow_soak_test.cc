@@ -27,7 +27,7 @@ struct Mode {
     int mailbox_slots = 0;
 };
 
-/// What happened in all seeds together.
+/// Events in all seeds together.
 struct Events {
     uint64_t requests = 0;
     uint64_t closes = 0;
@@ -80,7 +80,7 @@ void soak(const Mode& mode, uint64_t seed, Events& events) {
             ++flow.received;
         };
     }
-    // Who sends how often changes from phase to phase, so that activity does.
+    // The senders' rates change from phase to phase, so that activity does.
     std::deque<velo_send_t> sends;
     std::deque<std::vector<std::byte>> bytes;
     for (int phase = 0; phase < 6; ++phase) {
@@ -143,9 +143,9 @@ TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
     }
     if (seeds == 1) return;
     if (std::string(GetParam().stealing) == "paper") {
-        EXPECT_GT(events.requests, 0u) << "nobody was asked";
+        EXPECT_GT(events.requests, 0u) << "no peer was asked";
     } else if (std::string(GetParam().flow_control) == "dynamic") {
-        EXPECT_GT(events.contacts, 0u) << "nobody began without slots";
+        EXPECT_GT(events.contacts, 0u) << "no peer began without slots";
     }
     if (GetParam().mailbox_slots != 0) {
         EXPECT_GT(events.closes, 0u) << "no link was closed";

@@ -1,4 +1,4 @@
-/// What a peer that asks without end, and reads no answer, makes an engine keep.
+/// Memory that a peer which asks without end, and reads no answer, makes an engine keep.
 #include <span>
 
 #include "tests/unit/job.h"

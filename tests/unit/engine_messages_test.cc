@@ -196,7 +196,7 @@ TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused
     ASSERT_LT(sent, 5000u) << "the receiver's memory has no bound";
     for (int i = 0; i < 100000 && job[1].inbox.size() < sent; ++i) velo_progress(job[1].engine);
     ASSERT_EQ(job[1].inbox.size(), sent);
-    EXPECT_EQ(send(), VELO_OK) << "although nobody has polled here";
+    EXPECT_EQ(send(), VELO_OK) << "although this engine has not been polled";
 }
 
 TEST_P(EngineMessages, a_message_that_is_not_accepted_yet_stays_and_comes_later) {
@@ -335,7 +335,7 @@ TEST(EngineHardware, a_message_goes_whole_while_there_is_room_and_in_parts_other
     };
     EXPECT_EQ(send_now(), VELO_OK);
     EXPECT_EQ(send_now(), VELO_OK);
-    // Nobody would be left to send the rest.
+    // No sender would be left for the rest.
     EXPECT_EQ(send_now(), VELO_AGAIN);
     EXPECT_EQ(job[0].counters().velo_tx_packets, 72u);
     velo_send_t queued = {};

@@ -151,7 +151,7 @@ TEST(Contact, an_opening_may_ride_where_nothing_goes_before_it) {
 TEST(Contact, who_has_begun_a_message_is_welcomed_with_what_it_lacks) {
     constexpr uint32_t kPackets = 37;
     Process here = process(contact_plan(10, 400));
-    // Nobody knows yet how long messages are: the share.
+    // The length of messages is not known yet: the share.
     EXPECT_EQ(here.contact(0, false), opening(0, 40 - kCreditSlots));
     for (uint32_t packet = 2; packet < kPackets; ++packet) {
         EXPECT_EQ(here.flow.packets_retrieved(0, 1, {}, here.actions), Status::kOk);
@@ -331,7 +331,7 @@ TEST(Contact, who_comes_late_is_given_slots_of_who_has_more_than_its_share) {
     EXPECT_LE(here.flow.quota(0), 20u);
 }
 
-// Else it would keep the turn for ever if it fell silent then.
+// Else it would keep the turn without end if it fell silent then.
 TEST(Contact, who_is_given_a_turn_is_where_slots_are_looked_for) {
     Process here = process(contact_plan(100, 400));
     here.flow.know(0);

@@ -246,7 +246,7 @@ TEST(SilentStealing, who_comes_back_gets_a_share_again_from_those_that_go_on) {
     ASSERT_EQ(receiver.flow.quota(1), 2u);
     for (int i = 0; i < 200; ++i) {
         message(0);
-        // What it may have sent: it holds little at first.
+        // Its packets so far: it holds little at first.
         for (uint32_t packet = receiver.flow.granted(1); packet > 1; --packet) receiver.retrieve(1, 1);
         receiver.retrieve(1, 1, kEnd);
     }

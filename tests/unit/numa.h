@@ -1,4 +1,4 @@
-/// What the kernel remembers of where memory is to be.
+/// The kernel's record of where memory is to be.
 #pragma once
 
 #include <linux/mempolicy.h>

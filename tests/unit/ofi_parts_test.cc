@@ -1,4 +1,4 @@
-// What a part of a message is on the wire: runs and slots.
+// A part of a message on the wire: runs and slots.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -110,7 +110,7 @@ TEST(OfiProvider, a_refusal_names_what_there_was_and_why) {
     EXPECT_NE(text.find("btl_velo_if_include"), std::string::npos) << text;
 }
 
-/// What is longer goes in pieces, which later messages overtake.
+/// Longer messages go in pieces, which later messages overtake.
 TEST(OfiProvider, a_message_over_rxm_fits_one_of_its_buffers) {
     constexpr size_t kRxmBufferBytes = 16'384;
     constexpr uint32_t kSlots = 1u << 16;

@@ -105,7 +105,7 @@ int node_of_ring(bool place_rings, base::Place receivers) {
 TEST(OnNode, a_ring_is_placed_where_its_reader_says_that_it_is) {
     const base::Place here = base::locality_by_kernel().place;
     base::SharedSegment segment = base::SharedSegment::create("velo-test", 4096);
-    // Where the kernel does not place anything, rings are made all the same.
+    // If the kernel does not place anything, rings are made all the same.
     const bool placed = base::prefer_node(segment.bytes().data(), 4096, here.numa_node);
     EXPECT_EQ(node_of_ring(true, here), placed ? here.numa_node : -1);
     EXPECT_EQ(node_of_ring(false, here), -1);
@@ -145,8 +145,8 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     const base::SegmentAddress published = sender.address().segment;
     void* found = memmem(segment.bytes().data(), segment.bytes().size(), &published, sizeof published);
     ASSERT_NE(found, nullptr);
-    const int32_t nobody = 0;
-    std::memcpy(static_cast<std::byte*>(found) + offsetof(base::SegmentAddress, pid), &nobody, sizeof nobody);
+    const int32_t no_process = 0;
+    std::memcpy(static_cast<std::byte*>(found) + offsetof(base::SegmentAddress, pid), &no_process, sizeof no_process);
     std::vector<PeerIndex> died;
     Inbox inbox;
     victim.poll(1, inbox);

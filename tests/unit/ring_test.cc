@@ -92,7 +92,7 @@ TEST(Ring, full_ring_refuses_and_takes_again_after_a_release) {
 }
 
 TEST(Ring, longest_message_finds_room_from_every_position) {
-    // Whatever the bodies before it left of the lap, an empty ring takes the longest message.
+    // However much of the lap the bodies before it left, an empty ring takes the longest message.
     for (uint32_t before = 64; before <= 4096 * 2; before += 64) {
         Ring ring(kSmall);
         for (uint32_t sent = 0; sent < before; sent += 64) {
@@ -490,7 +490,7 @@ TEST(Ring, two_threads_exchange_any_mix_intact) {
             mixed.check(message, i);
             ring.consumer.release();
         }
-        if (testing::Test::HasFatalFailure()) std::abort();  // the producer would wait for ever
+        if (testing::Test::HasFatalFailure()) std::abort();  // the producer would wait without end
         producer.join();
     }
 }

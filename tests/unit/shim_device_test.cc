@@ -1,4 +1,4 @@
-// What the software EXTOLL device adds to the contract, and what it does when peers misbehave or die.
+// The software EXTOLL device's additions to the contract, and its reactions when peers misbehave or die.
 #include "sim_device/shim/shim_device.h"
 
 #include <gtest/gtest.h>

@@ -151,7 +151,7 @@ TEST_F(Offers, a_target_that_computes_delays_nothing_and_is_asked_less) {
     EXPECT_GT(target_->shim_counters().helped_bytes, 0u);
 }
 
-/// Whatever overlaps and whoever comes when: what is there afterwards is what one after the other would
+/// For any overlap and any order: the result is what one after the other would
 /// leave.
 TEST_F(Offers, operations_of_a_port_have_the_effects_of_their_order) {
     constexpr uint32_t kBytes = 1u << 20;

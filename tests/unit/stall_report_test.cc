@@ -1,4 +1,4 @@
-// What counts as a stall, and what the report of one says.
+// Stalls, and their reports.
 #include "velo/stall_report.h"
 
 #include <unistd.h>
@@ -68,7 +68,7 @@ TEST(StallWatch, without_a_limit_ages_are_kept_and_nothing_stalls) {
 
 TEST(StallReport, nothing_pending_is_said_so) {
     EXPECT_EQ(to_text({.rank = 3, .asked_for = true}),
-              "velo: rank 3 waits for, as asked:\n  nobody: nothing of it is pending in velo");
+              "velo: rank 3 waits for, as asked:\n  nothing of it is pending in velo");
 }
 
 TEST(StallReport, a_sender_without_credits_is_said_so) {

@@ -38,7 +38,7 @@ struct Machine {
     [[nodiscard]] Locality locality(const char* bound, const char* last) const {
         return locality_in(*topology, *Set(bound).bits, *Set(last).bits);
     }
-    /// What is left in a cgroup with these CPUs, or with these nodes.
+    /// The rest in a cgroup with these CPUs, or with these nodes.
     void restrict_to(const char* list, unsigned long flags) {
         ASSERT_EQ(hwloc_topology_restrict(topology.get(), Set(list).bits, flags), 0);
     }
@@ -129,7 +129,7 @@ TEST(Nearness, it_is_told_by_the_nearest_thing_that_is_shared) {
     EXPECT_EQ(nearness({}, {}), Nearness::kUnknown);
 }
 
-/// What the kernel would say of the CPU that this process runs on, whichever that is.
+/// The kernel's description of the CPU that this process runs on, whichever that is.
 class Sysfs {
   public:
     Sysfs() {
@@ -200,7 +200,7 @@ TEST(PreferNode, a_grown_part_remembers_its_node_for_everybody) {
     Mapping probe;
     ASSERT_EQ(segment.grow(8192, offset), Status::kOk);
     ASSERT_EQ(segment.map(offset, 8192, probe), Status::kOk);
-    // Where the kernel may not be asked, or has no NUMA, nothing can be placed, and nothing fails.
+    // If the kernel may not be asked, or has no NUMA, nothing can be placed, and nothing fails.
     const bool told = here >= 0 && prefer_node(probe.data(), 8192, here);
     uint64_t placed = 0;
     ASSERT_EQ(segment.grow(1u << 20, placed, here), Status::kOk);

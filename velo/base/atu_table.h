@@ -32,7 +32,7 @@ struct AtuEntry {
 };
 static_assert(sizeof(AtuEntry) == 24);
 
-/// What a peer does with the table. Thread: any.
+/// The peers' side of the table. Thread: any.
 class AtuView {
   public:
     AtuView() = default;
@@ -90,7 +90,7 @@ class AtuView {
     uint32_t capacity_ = 0;
 };
 
-/// The owner's side. What it checks requests of peers against is a copy of its own: the shared one is only
+/// The owner's side. It checks requests of peers against a copy of its own: the shared one is only
 /// ever written, so that a peer that overwrites it opens no memory and stops no deregistration. Thread: one
 /// at a time.
 class AtuTable {

@@ -1,4 +1,4 @@
-/// Assertions on velo's own logic. What a peer sent is validated with a Status, never with these.
+/// Assertions on velo's own logic. Data of a peer is validated with a Status, never with these.
 #pragma once
 
 #include <cstdio>

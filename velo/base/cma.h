@@ -29,7 +29,7 @@ struct CmaPart {
     uint32_t bytes = 0;
     Status status = Status::kOk;  ///< outcome
 };
-inline constexpr size_t kCmaPartsMax = 8;  ///< the kernel has room for so many without allocating
+inline constexpr size_t kCmaPartsMax = 8;  ///< the kernel has room for these without allocating
 
 /// The same for up to kCmaPartsMax ranges, by one system call where nothing fails: what a call costs besides
 /// its bytes is 1.1 us.

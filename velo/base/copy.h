@@ -61,7 +61,7 @@ namespace velo::base {
 
 /// Copies into memory that another core reads next, without first taking ownership of the target's lines
 /// from it: whole lines of 64 bytes are written with non-temporal stores. The data is in order before every
-/// later store, so a flag stored after this call may announce it. Where the CPU has no such stores, memcpy.
+/// later store, so a flag stored after this call may announce it. If the CPU has no such stores, memcpy.
 inline void copy_nontemporal(void* to, const void* from, size_t bytes) {
 #if defined(__SSE2__)
     constexpr size_t kLine = 64;

@@ -9,7 +9,7 @@ enum class SignalOutcome {
     kImpossible,  ///< there is no such signal, or it cannot be caught
 };
 
-/// Catches `number` from now on, unless somebody does already. The handler sets a flag and nothing else.
+/// Catches `number` from now on, unless the program does already. The handler sets a flag and nothing else.
 /// Process-wide; for one signal at a time.
 SignalOutcome catch_dump_signal(int number) noexcept;
 

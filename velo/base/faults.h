@@ -16,7 +16,7 @@
 
 namespace velo::base {
 
-/// What befalls one RMA operation.
+/// A fault of one RMA operation.
 struct RmaFault {
     Status status = Status::kOk;  ///< other than kOk: nothing moves and this is notified
     uint64_t late_ns = 0;         ///< not begun before this time has passed

@@ -1,8 +1,8 @@
-/// Who moves which part of a block that two processes move together.
+/// Shares of a block that two processes move together.
 ///
 /// The one that wants the block moved, the reader, opens a slot in its own segment; the other one, the owner,
 /// takes chunks from the front, the reader from the back, until they meet. One word holds everything, so no
-/// chunk is taken twice or by nobody. A generation in it makes an owner that comes late, when the slot serves
+/// chunk is taken twice or left out. A generation in it makes an owner that comes late, when the slot serves
 /// another block, find nothing.
 #pragma once
 

@@ -17,7 +17,7 @@ enum class ProcessState : uint8_t { kRuns, kStopped, kEnded };
 ProcessState process_state(pid_t pid);
 
 /// A pidfd a process, all in one epoll set, so that asking costs one system call however many are watched.
-/// A zombie counts as ended. Where the kernel has no pidfd (before 5.3) or denies it, /proc is read instead,
+/// A zombie counts as ended. If the kernel has no pidfd (before 5.3) or denies it, /proc is read instead,
 /// one process a call. Thread: the owner's.
 class LifeWatch {
   public:

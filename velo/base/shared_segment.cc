@@ -33,7 +33,7 @@ SegmentHeader& header_of(const Mapping& mapping) {
     return *reinterpret_cast<SegmentHeader*>(mapping.data());
 }
 
-/// What would not be refused but punished, as an errno: beyond the limit of a file's size (ulimit -f) the
+/// Requests that would not be refused but punished, as an errno: beyond the limit of a file's size (ulimit -f) the
 /// kernel sends SIGXFSZ, which ends the process; and asked for more memory than there is, it takes all there
 /// is, and then ends processes to find the rest.
 int forbidden(uint64_t offset, uint64_t bytes) noexcept {

@@ -24,20 +24,20 @@ class SetupError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// What the owner of a segment said of its end, before it ended. Whoever is gone without a word has died.
+/// The owner's own announcement of its end. An owner that is gone without one has died.
 enum class Ending : uint32_t {
     kNone = 0,
     kClosed,    ///< it has no more to say
     kFollowed,  ///< it could not go on, because another process died or for a reason that it printed
 };
 
-/// What one process tells the user for all.
+/// Reports that one process makes for all.
 enum class Notice : uint32_t {
     kEnd = 1u << 0,           ///< the segment's owner has died
     kDeniedCopies = 1u << 1,  ///< on the node whose first process owns the segment
 };
 
-/// Where a segment is found. Flat, so that it can be published as bytes.
+/// Place of a segment. Flat, so that it can be published as bytes.
 struct SegmentAddress {
     uint64_t token = 0;  ///< random; equal to the one in the segment's header
     uint64_t inode = 0;

@@ -5,7 +5,7 @@
 
 namespace velo {
 
-/// What an operation came to. Nothing here is thrown: exceptions are for set-up only.
+/// Outcome of an operation. Nothing here is thrown: exceptions are for set-up only.
 enum class [[nodiscard]] Status : uint8_t{
     kOk = 0,
     /// Nothing changed. Queue the operation; whoever frees the resource drives it again.
@@ -22,7 +22,7 @@ enum class [[nodiscard]] Status : uint8_t{
     kNoResource,
     /// The operation was tried and failed for a reason of the device.
     kFailed,
-    /// What a peer sent does not obey the protocol. It was counted and dropped.
+    /// A peer's message does not obey the protocol. It was counted and dropped.
     kProtocol,
     /// Memory that is registered, or the local end of a transfer, is unmapped or protected.
     kBadMemory,

@@ -1,10 +1,10 @@
-/// Where this process runs: its NUMA node, its caches, and how near others are.
+/// Place of this process: its NUMA node, its caches, and how near others are.
 ///
 /// Two sources say it: hwloc, where a topology is loaded already (Open MPI's) or wanted at any price, because
 /// to load one costs milliseconds in every rank, more the more CPUs there are; and otherwise the kernel,
 /// asked about the CPU that the process runs on only, which takes a tenth of a millisecond on any machine.
 ///
-/// Thread: any. What cannot be found out is unknown, and what cannot be placed stays where it is; but for
+/// Thread: any. Facts that cannot be found out are unknown, and memory that cannot be placed stays where it is; but for
 /// want of memory (std::bad_alloc) nothing here fails.
 #pragma once
 
@@ -18,7 +18,7 @@ struct hwloc_bitmap_s;
 
 namespace velo::base {
 
-/// Where a process is, as others need to know it. Flat: part of what it publishes. -1: unknown.
+/// A process's place, as others need to know it. Flat: part of what it publishes. -1: unknown.
 struct Place {
     int16_t numa_node = -1;  ///< the kernel's number
     /// The lowest CPU number of those that share its last cache; -1 also where it is not bound to them.
@@ -51,7 +51,7 @@ using TopologyPtr = std::shared_ptr<hwloc_topology>;
 /// Loads caches and NUMA nodes of this machine, nothing else. Null: `why` says why not.
 [[gnu::cold]] TopologyPtr load_topology(std::string& why);
 
-/// What a topology says of a process that is bound to `bound` and ran on `last` when it was looked (either
+/// A topology's facts about a process that is bound to `bound` and ran on `last` when it was looked (either
 /// may be empty). Of several NUMA nodes of the same CPUs the one with the lowest number, which is ordinary
 /// memory where the others are special. Pure; leaves user_policy alone.
 Locality locality_in(hwloc_topology& topology, const hwloc_bitmap_s& bound,
@@ -64,7 +64,7 @@ Locality locality_in(hwloc_topology& topology, const hwloc_bitmap_s& bound,
 [[gnu::cold]] Locality locality_by_kernel(const char* cpus = "/sys/devices/system/cpu");
 
 /// Asks the kernel to take the pages of a range from a NUMA node while it has free ones, and to move those
-/// that are elsewhere and nobody else has mapped. Of a shared file this holds for all who map it. False: it
+/// that are elsewhere and no other process has mapped. Of a shared file this holds for all who map it. False: it
 /// does not do that here.
 bool prefer_node(std::byte* memory, size_t bytes, int node) noexcept;
 

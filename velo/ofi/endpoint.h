@@ -61,7 +61,7 @@ class Endpoint {
     /// The endpoint's name, by which others reach it.
     [[nodiscard]] std::span<const std::byte> name() const { return name_; }
 
-    /// Packets of the longest message to a mailbox of so many slots.
+    /// Packets of the longest message to a mailbox of this number of slots.
     [[nodiscard]] uint32_t part_packets(uint32_t mailbox_slots) const {
         return ReceiveSpace::part_packets(mailbox_slots, part_packets_max(provider()));
     }

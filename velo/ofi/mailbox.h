@@ -70,7 +70,7 @@ class Mailbox {
     [[nodiscard]] uint64_t packets_arrived() const { return packets_arrived_; }
     [[nodiscard]] const ReceiveSpace& space() const { return space_; }
 
-    /// Damaged buffers are kept aside until so many are, and then used again, the oldest first.
+    /// Damaged buffers are kept aside up to this number, and then used again, the oldest first.
     static constexpr size_t kDamagedMax = 64;
 
   private:

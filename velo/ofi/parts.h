@@ -29,7 +29,7 @@ namespace velo::ofi {
 inline constexpr uint64_t kLengthMask = 0x7f;
 /// A length that no packet has.
 inline constexpr uint64_t kRunLength = kLengthMask;
-/// Fewer packets go as slots: a run of so many is shorter than they are.
+/// Fewer packets go as slots: from this number on a run is shorter than they are.
 inline constexpr uint32_t kRunPacketsMin = 8;
 
 [[nodiscard]] constexpr uint64_t with_length(uint64_t word, uint64_t length) {
@@ -44,7 +44,7 @@ inline constexpr uint32_t kRunPacketsMin = 8;
     std::memcpy(&packets, slot, sizeof packets);
     return packets;
 }
-/// What a run of so many packets takes on the wire.
+/// Bytes of a run of this number of packets on the wire.
 [[nodiscard]] constexpr size_t run_bytes(uint32_t packets) {
     return (kPacketBytes + size_t{packets} * kPayloadBytes + kPacketBytes - 1) / kPacketBytes * kPacketBytes;
 }

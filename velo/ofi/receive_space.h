@@ -56,7 +56,7 @@ class ReceiveSpace {
         buffer_bytes_ = std::max(round_up((needed + buffers_ - 2) / (buffers_ - 1)), part_bytes_);
     }
 
-    /// Packets of the longest message to a mailbox of so many slots.
+    /// Packets of the longest message to a mailbox of this number of slots.
     [[nodiscard]] static constexpr uint32_t part_packets(uint32_t slots, uint32_t packets_max = kPartPacketsMax) {
         const uint32_t most = slots / kWasteShare / kBuffersMin / kPartPacketsStep * kPartPacketsStep;
         return std::clamp(most, kPartPacketsMin, packets_max);

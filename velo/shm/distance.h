@@ -1,6 +1,6 @@
 /// How far apart two cores are, in the time that a cache line takes from the one to the other.
 ///
-/// What is the fastest way to hand over a block hangs on it: below some 100 ns (cores that share a cache)
+/// The fastest way to hand over a block depends on it: below some 100 ns (cores that share a cache)
 /// ordinary stores, above it non-temporal ones, which do not fetch each line from the reader first
 /// (docs/design-choices.md has the measurements). The scheduler moves processes, so it is measured again now
 /// and then, by the reader, when it takes a message that the writer marked.

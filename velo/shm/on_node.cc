@@ -9,7 +9,7 @@
 
 namespace velo::shm {
 
-/// Where the fixed parts lie in a process's segment.
+/// Places of the fixed parts in a process's segment.
 struct OnNode::Layout {
     size_t contacts = base::SharedSegment::kHeaderBytes;
     size_t bells = contacts + base::round_up(ContactRing::bytes_for(kContacts), kLineBytes);
@@ -221,7 +221,7 @@ bool OnNode::disconnect(PeerIndex index) {
     if (peer.out_memory) {
         spare_rings_.push_back({.offset = peer.out_offset, .memory = std::move(peer.out_memory)});
     }
-    // Whoever still has the index finds a peer that has ended, until another one gets it.
+    // A holder of the index finds a peer that has ended, until another one gets it.
     peers_[index] = std::make_unique<Peer>();
     peers_[index]->dead = true;
     spare_peers_.push_back(index);

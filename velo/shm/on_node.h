@@ -1,7 +1,7 @@
 /// The on-node path: rings between pairs that have talked, first contact, and who is polled how often.
 ///
 /// Each process has one segment: contacts and bells by which others reach it, its ATU, and behind them the
-/// rings it sends through, added one by one at first contact. A process that nobody talks to costs its
+/// rings it sends through, added one by one at first contact. A process without a partner costs its
 /// fixed part only. On-node traffic takes no VELO credits (FC 7.2): a ring's own room is its flow control.
 ///
 /// Owner: the engine. Thread: the engine's; poll() may nest.
@@ -57,7 +57,7 @@ struct Loss {
     base::Failure failure;  ///< of the last try, if a call failed
 };
 
-/// What a process publishes of its on-node path.
+/// Published by a process of its on-node path.
 struct OnNodeAddress {
     base::SegmentAddress segment;
     uint64_t name = 0;
@@ -136,7 +136,7 @@ class OnNode {
             ring_bell(to);
     }
 
-    /// Where a peer runs, by its own word.
+    /// A peer's place, by its own word.
     [[nodiscard]] base::Place place(PeerIndex peer) const { return peers_[peer]->place; }
     /// True: the rest of a message is to be written with base::copy_nontemporal, because the peer is far.
     [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
@@ -166,14 +166,14 @@ class OnNode {
     /// Losses since the last call, at most one a peer.
     [[nodiscard]] std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
 
-    /// Gives back what a peer that has ended held: mappings, its ring here and its index. Nobody reads its
+    /// Gives back what a peer that has ended held: mappings, its ring here and its index. No process reads its
     /// ATU or writes to it meanwhile. False: not yet, messages of it are unread or in use.
     [[gnu::cold]] bool disconnect(PeerIndex peer);
 
     /// False once the peer's process is known to have ended.
     [[nodiscard]] bool alive(PeerIndex peer) const { return !peers_[peer]->dead; }
 
-    /// What peers that find this process gone are to make of it; see base::SharedSegment.
+    /// Meaning for peers that find this process gone; see base::SharedSegment.
     void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(PeerIndex peer) const {
         return peers_[peer]->segment.announced_ending();
@@ -240,7 +240,7 @@ class OnNode {
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
-    /// So many messages without an answer, and the next ones will not be read at once either.
+    /// After this number of messages without an answer the next ones will not be read at once either.
     static constexpr uint32_t kStreamingMessages = 4;
     /// Memory that is short is asked for again after this time.
     static constexpr uint64_t kRetryNs = 50'000'000;

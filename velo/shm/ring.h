@@ -10,11 +10,11 @@
 /// A line may also hold two host's messages of up to 24 bytes, so that one line transfer moves both: the
 /// first in its first half, with a flag that says that the other half, a cell with a header word of its own,
 /// may hold the next one. The producer fills it if the very next message is short enough too, and else leaves
-/// it empty for ever. So the consumer looks at the cell, then at the next line, and when that holds something
+/// it empty for good. So the consumer looks at the cell, then at the next line, and when that holds something
 /// at the cell once more. Until then it keeps the line: the producer could otherwise lap it and write over
 /// what is there.
 ///
-/// A line whose header word is not 0 holds a message. What earlier laps left in the lines may look like
+/// A line whose header word is not 0 holds a message. Bytes that earlier laps left in the lines may look like
 /// anything, so before a message is published, the line behind it has been cleared. The producer clears lines
 /// well ahead, after it has published: clearing the next one just before costs every message the time of one
 /// more line transfer (docs/design-choices.md). It learns what was consumed from the consumer's progress
@@ -38,7 +38,7 @@
 
 namespace velo::shm {
 
-/// Shortest message that is written with non-temporal stores to a far consumer. What decides is the time of a
+/// Shortest message that is written with non-temporal stores to a far consumer. It depends on the time of a
 /// line transfer against that of filling and draining write buffers, not the size of a cache.
 inline constexpr uint32_t kNontemporalBytesMin = 2048;
 
@@ -59,7 +59,7 @@ class RingProducer {
     explicit RingProducer(RingView ring, uint32_t nontemporal_bytes_min = kNontemporalBytesMin)
         : ring_(ring), nontemporal_bytes_min_(nontemporal_bytes_min) {}
 
-    /// Where a message of `bytes` may be written, in two parts: its first kInlineBytesMax bytes and the rest.
+    /// Places for a message of `bytes`, in two parts: its first kInlineBytesMax bytes and the rest.
     /// nullptr for the first when there is no room now. bytes <= message_bytes_max(). Reserving again
     /// replaces an uncommitted reservation.
     struct Room {
@@ -128,8 +128,8 @@ class RingProducer {
         return asleep();
     }
 
-    /// Sends a host's message of two parts that fits one line, if there is room. `wake`: see commit(). What
-    /// is known before the copies is kept in locals: bytes may alias anything.
+    /// Sends a host's message of two parts that fits one line, if there is room. `wake`: see commit().
+    /// Values known before the copies are kept in locals: bytes may alias anything.
     [[nodiscard, gnu::always_inline]] bool send_line(const LineParts& parts, uint8_t tag, bool& wake) {
         const uint64_t position = position_;
         const uint64_t lines = ring_.geometry.lines;
@@ -197,7 +197,7 @@ class RingProducer {
         base::copy_fields(to, parts.header, parts.header_bytes);
         base::copy_small(to + parts.header_bytes, parts.payload, parts.payload_bytes);
     }
-    /// Shows a message of so many lines. The line behind it is clear.
+    /// Shows a message of this number of lines. The line behind it is clear.
     void publish(const LineHeader& header, uint32_t lines) {
         open_ = nullptr;
         Line& line = ring_.line(position_);
@@ -402,7 +402,7 @@ class RingConsumer {
         for (uint32_t at = kInlineBytesMax; at < end; at += kLineBytes) __builtin_prefetch(message.data + at);
     }
 
-    /// Steps past a message of so many lines, 0 for one in a second cell, to what may hold the next one.
+    /// Steps past a message of this number of lines, 0 for one in a second cell, to what may hold the next one.
     [[gnu::always_inline]] void step(uint32_t lines, bool half) {
         if (lines == 0) {
             next_ = &Cell::first_of(ring_.line(position_));
@@ -418,7 +418,7 @@ class RingConsumer {
         }
     }
 
-    /// What word() is when a second cell is empty: it may stay so, and the next line be used.
+    /// Value of word() when a second cell is empty: it may stay so, and the next line be used.
     template <class Load>
     [[nodiscard, gnu::noinline]] uint64_t word_behind(Load& load) {
         Line& line = ring_.line(position_);

@@ -1,4 +1,4 @@
-/// What lies in a ring's memory (velo/shm/ring.h): its geometry, header words, lines, cells and progress.
+/// Layout of a ring's memory (velo/shm/ring.h): its geometry, header words, lines, cells and progress.
 #pragma once
 
 #include <algorithm>
@@ -110,7 +110,7 @@ struct Cell {
 };
 static_assert(2 * sizeof(Cell) == sizeof(Line) && sizeof(Cell) == kCellBytes);
 
-/// What both sides see ahead of the lines.
+/// Seen by both sides, ahead of the lines.
 struct RingControl {
     /// Consumer's progress: cells (two a line) and body bytes consumed. Only the consumer writes this line.
     struct alignas(kLineBytes) {
@@ -138,7 +138,7 @@ struct RingControl {
     return base::round_up(sizeof(RingControl) + geometry.lines * sizeof(Line) + geometry.body_bytes, 4096);
 }
 
-/// Where the parts of a ring lie.
+/// Places of a ring's parts.
 class RingView {
   public:
     RingView() = default;
@@ -158,7 +158,7 @@ class RingView {
     [[nodiscard]] std::byte* body(uint64_t position) const {
         return bodies + (position & (geometry.body_bytes - 1));
     }
-    /// Where the body of a message of `bytes` begins that may not start before `position`: bodies do not
+    /// Begin of the body of a message of `bytes` that may not start before `position`: bodies do not
     /// wrap.
     [[nodiscard]] uint64_t body_start(uint64_t position, uint32_t bytes) const {
         const uint64_t in_lap = position & (geometry.body_bytes - 1);
@@ -168,7 +168,7 @@ class RingView {
     [[nodiscard]] uint64_t body_end(uint64_t start, uint32_t bytes) const {
         return start + body_bytes(bytes);
     }
-    /// Where such a message begins, given its body's start, when it is contiguous.
+    /// Begin of such a message, given its body's start, when it is contiguous.
     [[nodiscard]] std::byte* message(uint64_t start) const {
         return body(start) + kLineBytes - kInlineBytesMax;
     }

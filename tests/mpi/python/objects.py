@@ -76,7 +76,7 @@ def one_sided(comm):
     right = (comm.rank + 1) % comm.size
     memory = array.array("q", [0] * 20000)
     window = MPI.Win.Create(memory, memory.itemsize, comm=comm)
-    # What an operation reads has to live until it has ended.
+    # Memory that an operation reads has to live until it has ended.
     numbers = array.array("q", range(10000))
     one = array.array("q", [1])
     own = array.array("q", [comm.rank] * 500)
