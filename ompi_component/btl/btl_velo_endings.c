@@ -35,7 +35,7 @@ static void tell(const velo_end_t *end, bool other_job)
                 "system ran out of memory. Operations with it fail, and this job is ended.%s\n"
                 "\n"
                 "  Local host: %s\n"
-                "  Told by:    rank %" PRIu32 " (pid %d)\n"
+                "  Reporter:   rank %" PRIu32 " (pid %d)\n"
                 "  Peer:       rank %" PRIu32 "%s\n"
                 "  pid:        %d\n"
                 "  Path:       %s%s%s\n"
@@ -105,7 +105,7 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
         tell(end, other_job);
     } else {
         opal_output_verbose(1, opal_btl_base_framework.framework_output,
-                            "velo: rank %" PRIu32 " (pid %d) has ended; another rank tells of it", end->rank,
+                            "velo: rank %" PRIu32 " (pid %d) has ended; another rank reports it", end->rank,
                             (int) end->pid);
     }
     end_job(end->path);
