@@ -98,7 +98,8 @@ void check_plugin(Check& check, const Settings& settings) {
     }
     check.yes("Open MPI finds the plugin in " + where);
     if (kPathIsOfRanks && path && path->value.find("SYSTEM_DEFAULT") != std::string::npos) {
-        check.note("mpirun of Open MPI 5.0 complains of SYSTEM_DEFAULT in mca_base_component_path and needs it not");
+        check.note("mpirun of Open MPI 5.0 complains of SYSTEM_DEFAULT in mca_base_component_path, "
+                   "and does not need it");
     }
     if (kPathIsOfRanks && path && std::getenv("PMIX_MCA_mca_base_component_show_load_errors") == nullptr) {
         check.note("PMIx may complain of mca_btl_velo ('bad prefix'), which it looks at as well; to keep it quiet, set "
