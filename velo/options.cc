@@ -147,7 +147,7 @@ flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uin
 }
 
 /// Bytes of one ring of a process that has `peers` of them. A ring twice as deep as the second level of
-/// caches is faster: its lines have left the reader's L2 when they are written again. They are to be found in
+/// caches is faster: its lines have left the reader's L2 when they are written again. They lie in
 /// the L3 then, not in memory: so no deeper, and a process takes no more than its share of the L3 in all.
 uint64_t ring_bytes_by_caches(const base::Locality& locality, uint32_t on_node, uint32_t peers) {
     constexpr uint64_t kUnknownL2 = 1u << 20;

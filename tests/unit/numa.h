@@ -1,4 +1,4 @@
-/// The kernel's record of where memory is to be.
+/// The kernel's record of the node that memory belongs on.
 #pragma once
 
 #include <linux/mempolicy.h>

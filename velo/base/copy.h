@@ -39,7 +39,7 @@ namespace velo::base {
 [[gnu::always_inline]] inline void copy_fields(void* to, const void* from, size_t bytes) {
     auto* target = static_cast<std::byte*>(to);
     const auto* source = static_cast<const std::byte*>(from);
-    if (bytes == 14) {  // ob1's header of a message that is to be matched, by far the most frequent one
+    if (bytes == 14) {  // ob1's header of a message to be matched, by far the most frequent one
         std::memcpy(target, source, 2);
         std::memcpy(target + 2, source + 2, 2);
         std::memcpy(target + 4, source + 4, 4);

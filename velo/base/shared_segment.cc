@@ -273,7 +273,7 @@ bool SharedSegment::first_to_tell(Notice notice) noexcept {
 Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node, Failure* failure) noexcept {
     bytes = round_up(bytes, kPage);
     if (numa_node >= 0 && forbidden(file_bytes_, bytes) == 0) {
-        // A file remembers where a range is to be, and is told before the pages exist.
+        // A file remembers the node of a range, and is told before the pages exist.
         Mapping range;
         struct stat info = {};
         const auto end = static_cast<off_t>(file_bytes_ + bytes);

@@ -42,7 +42,7 @@ struct Locality {
     uint64_t l2_bytes = 0;    ///< of its core; 0: unknown, or there is none
     uint64_t l3_bytes = 0;    ///< the whole
     uint32_t l3_cpus = 0;     ///< that share it; 0: unknown
-    /// The user said where memory is to be (numactl, Open MPI's mem_alloc_policy).
+    /// The user placed the memory (numactl, Open MPI's mem_alloc_policy).
     bool user_policy = false;
 };
 

@@ -27,7 +27,7 @@ class ContactSender {
     enum class State : uint8_t {
         kIdle,
         kUnanswered,  ///< the packet left, and the receiver has not said anything of it
-        kCalled,      ///< it was refused then, and is to be sent again now
+        kCalled,      ///< it was refused then, and must be sent again now
     };
 
     /// Nothing else goes to this peer.
@@ -58,7 +58,7 @@ class ContactGate {
     void know(DeviceAddr peer) {
         if (peer >= peers_.size()) peers_.resize(peer + 1);
     }
-    /// A contact packet came. True: it is admitted, and its sender is to be told; false: it is to be dropped.
+    /// A contact packet came. True: it is admitted, and its sender must be told; false: drop it.
     [[nodiscard]] bool arrived(DeviceAddr peer) {
         Peer& of = peers_[peer];
         if (of.place == Place::kCalled) {

@@ -197,7 +197,7 @@ class OfiDevice final : public NetworkDevice {
     std::unordered_map<uint64_t, DeviceAddr> by_token_;
     std::unordered_map<fi_addr_t, DeviceAddr> by_address_;
     size_t peers_with_room_;          ///< whose own messages the mailbox has room for
-    std::vector<DeviceAddr> driven_;  ///< that something is to be said to
+    std::vector<DeviceAddr> driven_;  ///< that something must be sent to
     std::vector<DeviceAddr> watched_;
     ContactGate gate_;
     PeerHealth health_;

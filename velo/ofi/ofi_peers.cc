@@ -85,7 +85,7 @@ bool OfiDevice::greet(DeviceAddr addr) {
     return true;
 }
 
-/// Something is to be said to this peer, as soon as the provider takes it.
+/// Queues this peer: its due messages leave as soon as the provider takes them.
 void OfiDevice::drive(DeviceAddr addr) {
     Peer& peer = *peers_[addr];
     if (peer.driven || peer.dead) return;

@@ -138,7 +138,7 @@ class OnNode {
 
     /// A peer's place, by its own word.
     [[nodiscard]] base::Place place(PeerIndex peer) const { return peers_[peer]->place; }
-    /// True: the rest of a message is to be written with base::copy_nontemporal, because the peer is far.
+    /// True: the rest of a message must be written with base::copy_nontemporal, because the peer is far.
     [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
         return peers_[peer]->out.nontemporal(bytes);
     }

@@ -94,7 +94,7 @@ class RingProducer {
         return room.rest == nullptr ? room.first : room.rest - kInlineBytesMax;
     }
 
-    /// True: a body of `bytes` is to be written with base::copy_nontemporal, because the consumer is far.
+    /// True: a body of `bytes` must be written with base::copy_nontemporal, because the consumer is far.
     [[nodiscard]] bool nontemporal(uint32_t bytes) const { return far_ && bytes >= nontemporal_bytes_min_; }
     /// The consumer's core is far, as far as is known.
     [[nodiscard]] bool far() const { return far_; }
