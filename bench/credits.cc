@@ -1,4 +1,4 @@
-/// What credits cost: ns a packet that flow control takes on either side, in each mode.
+/// The cost of credits: ns a packet that flow control takes on either side, in each mode.
 ///
 ///   make -C build bench && build/bench/credits [--peers N] [--slots N] [--rounds N] [--csv]
 ///

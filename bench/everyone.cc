@@ -1,4 +1,4 @@
-/// What concerns all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
+/// Measures of all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
 ///
 ///   mpirun -np 4  … everyone alltoall LABEL 2048
 ///   mpirun -np 32 … everyone memory LABEL
@@ -39,7 +39,7 @@ long memory_kib(const std::string& name) {
     return -1;
 }
 
-/// What the job is called, and "npN" for its ranks.
+/// The name of the job, and "npN" for its ranks.
 struct Key {
     std::string label;
     std::string where;
@@ -76,7 +76,7 @@ void measure_memory(const Key& key, int self, int ranks) {
     int done = 0;
     for (const int goal : {1, kExchanges}) {
         for (; done < goal; ++done) exchange(self, ranks, memory);
-        // What is shared counts by how many share it, so all must be there while each reads.
+        // A shared page counts by how many share it, so all must be there while each reads.
         MPI_Barrier(MPI_COMM_WORLD);
         csv += memory_rows(key, goal);
         MPI_Barrier(MPI_COMM_WORLD);

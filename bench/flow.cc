@@ -1,4 +1,4 @@
-/// What flow control costs between real ranks, as rows of measuring.h.
+/// The cost of flow control between real ranks, as rows of measuring.h.
 ///
 ///   mpirun -np 2 … flow --label static --tasks latency,blocking,nonblocking --sizes 4 --windows 1,10,100
 ///   mpirun -np 16 … flow --label dynamic --tasks alltoall,pingpong --sizes 2048 --active 16,8,4,2
@@ -281,9 +281,9 @@ std::string measure(const Options& options, std::string_view task, int active, i
                              is_windowed(task) ? std::string(task) + "-" + std::to_string(window) : std::string(task),
                              static_cast<size_t>(bytes), value_of(task, taken_s, bytes, window));
     }
-    MPI_Request everybody;
-    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
-    measuring::nap_until(everybody);
+    MPI_Request all;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    measuring::nap_until(all);
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     return row;
 }
@@ -296,9 +296,9 @@ std::string line_transfer(const Options& options, int self, int ranks, const Cpu
         measuring::pin(cpus.first);
         row = measuring::line_transfer_row(options.label, "np" + std::to_string(ranks), cpus);
     }
-    MPI_Request everybody;
-    MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
-    measuring::nap_until(everybody);
+    MPI_Request all;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    measuring::nap_until(all);
     return row;
 }
 

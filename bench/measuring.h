@@ -1,4 +1,4 @@
-/// What the measuring programs share: time, medians, the two CPUs and how near they are.
+/// Parts that the measuring programs share: time, medians, the two CPUs and how near they are.
 #pragma once
 
 #include <sched.h>

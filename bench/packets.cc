@@ -1,4 +1,4 @@
-/// What a message between two processes costs over the device, below MPI: by mode of flow control, size of the mailbox
+/// The cost of a message between two processes over the device, below MPI: by mode of flow control, size of the mailbox
 /// and length.
 ///
 ///   bench/packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5] [--csv]
@@ -146,7 +146,7 @@ class Side {
     Side& operator=(const Side&) = delete;
     ~Side() { velo_close(engine_); }
 
-    /// Nobody goes on before the other one is here.
+    /// Neither process goes on before the other one is here.
     void meet() {
         const uint32_t step = ++meeting_.step[rank_];
         while (meeting_.step[1 - rank_].load() < step) velo_progress(engine_);

@@ -358,9 +358,9 @@ int main(int argc, char** argv) {
     }
     for (const auto& pair : options.pairs) {
         if (self == pair.first || self == pair.second) measure(options, pair, self, cpus);
-        MPI_Request everybody;
-        MPI_Ibarrier(MPI_COMM_WORLD, &everybody);
-        nap_until(everybody);
+        MPI_Request all;
+        MPI_Ibarrier(MPI_COMM_WORLD, &all);
+        nap_until(all);
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/// What the measuring programs over MPI share.
+/// Parts that the measuring programs over MPI share.
 #pragma once
 
 #include <mpi.h>

@@ -1,4 +1,4 @@
-/// What a message on the node costs below MPI and the engine: through the ring (velo/shm/ring.h), by each way
+/// The cost of a message on the node below MPI and the engine: through the ring (velo/shm/ring.h), by each way
 /// to write it, and by process_vm_readv.
 ///
 ///   bench/ring [--sizes 8,64,2048,16384,65536] [--rounds 5] [--ring-bytes 4194304] [--csv]
@@ -95,7 +95,7 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
-/// What the other process is to do; it naps until `sequence` moves.
+/// The task of the other process; it naps until `sequence` moves.
 struct Command {
     std::atomic<uint32_t> sequence{0};
     std::atomic<uint32_t> done{0};

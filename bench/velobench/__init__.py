@@ -1,1 +1,1 @@
-"""What measures velo, around the probes in bench/*.cc. bench/run is its one entry."""
+"""The measurements of velo, around the probes in bench/*.cc. bench/run is the one entry."""

@@ -15,7 +15,7 @@ COMMANDS = {
     "outstanding": "time and memory of messages that wait for a sleeping receiver",
     "figures": "the figures of the paper FC from simulated runs; with --pictures, the pictures of all CSVs",
     "robust": "flow control where partners change, and where they do not, simulated",
-    "demo": "what ./demo shows after its build: all paths of velo in one job",
+    "demo": "all paths of velo in one job, as ./demo shows them after its build",
 }
 
 

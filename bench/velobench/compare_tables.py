@@ -188,8 +188,8 @@ class Memory:
         self._ranks = sorted({key[1] for key in self._rounds if key[1] > 1})
 
     def added(self, column, ranks, measure, exchanges):
-        """What a rank has more than one without a transport, which is one right after MPI_Init over tcp, less what tcp
-        adds to a job of one rank."""
+        """KiB that a rank has more than one without a transport. That is one right after MPI_Init over tcp, less what
+        tcp adds to a job of one rank."""
         parts = [self._rounds.median(key) for key in ((column, ranks, measure, exchanges), ("tcp", ranks, measure, 0),
                                                       ("tcp", 1, measure, 0), ("alone", 1, measure, 0))]
         if None in parts:

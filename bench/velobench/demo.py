@@ -43,8 +43,8 @@ def check_paths(of, log):
         if of[rank].get("rma_get_bytes", 0) + of[rank].get("rma_ring_bytes", 0) <= 1000000:
             copied = of[rank].get("rma_copied_bytes", 0)
             raise Failed(f"rank {rank} fetched no large message directly ({copied} bytes were copied in messages "
-                         "instead). velo reads the other process's memory by process_vm_readv; a container must permit that "
-                         f"(docker run --cap-add=SYS_PTRACE): {log}")
+                         "instead). velo reads the other process's memory by process_vm_readv; a container must permit "
+                         f"that (docker run --cap-add=SYS_PTRACE): {log}")
 
 
 def counter_lines(of):

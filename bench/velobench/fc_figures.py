@@ -140,7 +140,7 @@ def patterns_size(full):
 
 
 def pattern_overhead(simulator, pattern, mode, slots, full, **flow):
-    """Where some messages wait and some do not (FC table 2), a half is a whole period."""
+    """A half is a whole period where some messages wait and some do not (FC table 2)."""
     _, part, seeds = pattern
     size = patterns_size(full)
     half = period(slots, 2) if mode == "static" and 39 <= slots < 57 else HALF

@@ -12,7 +12,7 @@ PAGE_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 
 [simulation.md](../simulation.md#the-papers-figures) says what they mean and where they agree with the paper.
 Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
-Where several seeds were run, cells have the median, and the least and the most in brackets.
+Cells of several seeds have the median, and the least and the most in brackets.
 `make -C build pictures` draws them into `build/pictures/`.
 """
 

@@ -217,7 +217,7 @@ HEAD = """<!-- Written by bench/run hosts; not to be edited. -->
 velo between two hosts beside what else Open MPI has there: each round runs one job of each, one after the other, and
 figures are medians over rounds. `floor` is a bare non-blocking TCP socket: half a ping-pong, or its stream. The hosts
 are namespaces of one machine with {cpus} cores, so a rank has a core, the kernel's part of the network included, and
-streaming is a matter of copies. Where cores share no cache for a while, everything takes longer: a job that begins or
+streaming is a matter of copies. Cores that share no cache for a while make everything slower: a job that begins or
 ends while a cache line takes more than {line_max:.0f} ns from core to core is run again, at most {attempts} times in
 all. `best` is the best of the columns that are neither velo's nor the floor. Ratios of latencies below 1, and of all
 others above 1, are in velo's favour.

@@ -60,8 +60,8 @@ def count(profile):
 
 
 def table(columns, counts):
-    """`counts`: instructions a message by side, library and column. What is below half an instruction everywhere is
-    not worth a row."""
+    """`counts`: instructions a message by side, library and column. A library below half an instruction
+    everywhere has no row."""
     lines = [f"{'side':9} {'instructions a message':24}" + "".join(f" {column:>9}" for column in columns)]
     for side in ("sends", "receives"):
         libraries = list(dict.fromkeys(library for side_, library, _ in counts if side_ == side))

@@ -76,7 +76,7 @@ class Runner:
         os.makedirs(self.work, exist_ok=True)
 
     def run(self, configuration, ranks, log, command, threads=1, mca=None, pins_itself=False, under=()):
-        """The verdict. What has a core each keeps it and polls; more yield to each other. A program that pins its ranks
+        """The verdict. Ranks with a core each keep it and poll; more yield to each other. A program that pins its ranks
         itself has others asleep."""
         crowded = ranks * threads > cpus() and not pins_itself
         mca = dict(mca or {})

@@ -31,7 +31,7 @@ def configured(name):
 
 
 def output_of(*command):
-    """What a command prints; "" where there is no such command."""
+    """The output of a command; "" where there is no such command."""
     try:
         return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                               text=True, errors="replace").stdout
@@ -68,7 +68,7 @@ class OpenMpi:
         return directory + ":SYSTEM_DEFAULT" * self.is_4()
 
     def info(self, *arguments):
-        """What the ompi_info that belongs to mpirun prints."""
+        """The output of the ompi_info that belongs to mpirun."""
         return output_of(os.path.join(os.path.dirname(self.mpirun), "ompi_info"), *arguments)
 
     def command(self, ranks, btl=None, plugin=None, bind="none", yields=False, pml="ob1", mca=None):

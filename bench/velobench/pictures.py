@@ -1,5 +1,5 @@
-"""Pictures of the CSV files in docs/results, by gnuplot. What a picture shows follows from its CSV, so that pictures
-are built and not kept."""
+"""Pictures of the CSV files in docs/results, by gnuplot. A picture follows from its CSV, so pictures are built and not
+kept."""
 
 import csv
 import os
@@ -14,6 +14,7 @@ PICTURES = os.path.join(BUILD, "pictures")
 COLOURS = ("0072b2", "d55e00", "009e73", "cc79a7", "555555", "56b4e9", "e69f00", "000000")
 # Columns that are the ends of another one's range.
 ENDS = (" min", " max", "_low", "_high")
+NAMES = {"dynamic8": "dynamic, 8 ranks"}
 X_LABELS = {"slots": "slots a process", "repetitions": "repetitions with one root"}
 IBFC = {"2": ("Latency, 100 buffers", "us"), "3": ("4 bytes, 100 buffers, blocking", "MB/s"),
         "4": ("4 bytes, 100 buffers, non-blocking", "MB/s"), "5": ("4 bytes, 10 buffers, blocking", "MB/s"),
@@ -49,7 +50,8 @@ def lines(table):
     plots = []
     for colour, column in enumerate(shown(columns[1:]), 1):
         index = columns.index(column) + 1
-        plots.append(f"using 1:{index} with linespoints lt {colour} pt 7 ps 0.4 lw 1.5 title {quoted(column)}")
+        title = quoted(NAMES.get(column, column))
+        plots.append(f"using 1:{index} with linespoints lt {colour} pt 7 ps 0.4 lw 1.5 title {title}")
         if column + " min" in columns:
             bar = f"using 1:{index + 1}:(0):(${index + 2}-${index + 1})"
             plots.append(f"{bar} with vectors nohead lt {colour} notitle")

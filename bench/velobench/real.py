@@ -25,7 +25,7 @@ NPB_BENCHMARKS = ("is.A", "ft.A", "cg.A", "mg.A", "lu.W", "sp.S", "bt.S")
 WINDOWS = "1,2,5,10,20,30,40,60,80,100"
 # Between two pinned ranks: batches far shorter than a time slice, so that what else runs spoils few of them.
 SHORT = ("--batches", "41", "--batch-us", "400", "--warm-us", "5000")
-# What a healthy job leaves at 0; where senders hold credits, so that no mailbox is full, the last too.
+# Counters that a healthy job leaves at 0; the last too where senders hold credits, so that no mailbox is full.
 ZERO_COUNTERS = ("on_node_garbage", "on_node_contacts_refused", "velo_rx_malformed", "velo_overflows", "rma_failed",
                  "atu_faults", "engine_malformed")
 ZERO_COUNTERS_CREDITED = (*ZERO_COUNTERS, "velo_backpressure")
@@ -134,7 +134,8 @@ class Real:
         verdict, reason = judge(verdict, counters(read(log)), flow_control, ranks)
         self.runs += 1
         if verdict != "ok":
-            self.defect(f"{verdict} {velo} {ranks} ranks: {reason}", log)
+            settings = " ".join(f"{name}={value}" for name, value in velo.items())
+            self.defect(f"{verdict} {settings}, {ranks} ranks: {reason}", log)
         return verdict, reason, f"{foreign:.1f}"
 
     def defect(self, what, log):

@@ -43,7 +43,7 @@ class Figures:
         counted = [row for row in rows if not calm or self.is_calm(row)]
         if len(counted) < len(rows):
             print(f"{len(rows) - len(counted)} of {len(rows)} rows do not count: others took more than "
-                  f"{self.options.foreign} % of a CPU", file=sys.stderr)
+                  f"{self.options.foreign:g} % of a CPU", file=sys.stderr)
         return counted
 
     def is_calm(self, row):

@@ -103,7 +103,7 @@ def arguments(given):
 
 
 def wait_for_all(simulator, minutes):
-    """What has been run when the time is over is kept."""
+    """Runs that are made when the time is over are kept."""
     end = time.monotonic() + 60 * minutes
     if not simulator.wait(max(0, end - time.monotonic())):
         raise Failed(f"{simulator.done()} of {simulator.runs()} runs were made in {minutes:g} minutes; the same "

@@ -15,7 +15,7 @@ class Row(typing.NamedTuple):
 
 
 def parse(text):
-    """The rows of what a probe printed. What else stands there, such as mpirun's messages, is left out."""
+    """The rows of a probe's output. Other lines, such as mpirun's messages, are left out."""
     rows = []
     for line in text.splitlines():
         words = line.split(",")

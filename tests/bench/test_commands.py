@@ -15,7 +15,7 @@ BENCH = os.path.join(ROOT, "bench", "run")
 
 
 def run(*arguments, seconds_max=60):
-    return subprocess.run([BENCH, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=seconds_max)
+    return subprocess.run([BENCH, *arguments], capture_output=True, text=True, check=False, timeout=seconds_max)
 
 
 class Refusals(unittest.TestCase):
@@ -71,8 +71,8 @@ class Jobs(unittest.TestCase):
 
     def test_compare(self):
         with tempfile.TemporaryDirectory(prefix="velo-bench.") as out:
-            result = run("compare", "--only", "latency", "--columns", "velo,vader", "--sizes", "8,2048", "--rounds", "1",
-                         "--plugin", PLUGIN, "--out", out, seconds_max=300)
+            result = run("compare", "--only", "latency", "--columns", "velo,vader", "--sizes", "8,2048", "--rounds",
+                         "1", "--plugin", PLUGIN, "--out", out, seconds_max=300)
             self.assertEqual(result.returncode, 0, result.stderr)
             with open(os.path.join(out, "compare.csv"), encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))

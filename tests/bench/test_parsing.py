@@ -1,4 +1,4 @@
-"""What is read: rows of probes, IMB's and NPB's output, callgrind's, counters."""
+"""Input: rows of probes, the output of IMB, NPB and callgrind, counters."""
 
 import os
 import tempfile
@@ -63,13 +63,13 @@ class Programs(unittest.TestCase):
         self.assertTrue(npb.allows("lu", 3))
 
     def test_callgrind_counts_each_library_and_no_callee_twice(self):
-        profile = ("ob=(1) /usr/lib/libmpi.so.40\nfn=(1) measured_send\n10 30\ncob=(2) /x/mca_btl_velo.so\ncfn=(2) send\n"
-                   "calls=1 5\n10 500\n+1 20\nob=(2)\nfn=(2)\n7 500\n")
+        profile = ("ob=(1) /usr/lib/libmpi.so.40\nfn=(1) measured_send\n10 30\ncob=(2) /x/mca_btl_velo.so\n"
+                   "cfn=(2) send\ncalls=1 5\n10 500\n+1 20\nob=(2)\nfn=(2)\n7 500\n")
         self.assertEqual(instructions.count(profile), ("sends", {"libmpi": 50, "mca_btl_velo": 500}))
 
     def test_instructions_below_a_half_have_no_row(self):
-        text = instructions.table(["velo", "vader"], {("sends", "libmpi", "velo"): 70, ("sends", "libmpi", "vader"): 60.5,
-                                                      ("sends", "libc", "velo"): 0.4})
+        counts = {("sends", "libmpi", "velo"): 70, ("sends", "libmpi", "vader"): 60.5, ("sends", "libc", "velo"): 0.4}
+        text = instructions.table(["velo", "vader"], counts)
         self.assertEqual([line.split() for line in text.splitlines()[1:]],
                          [["sends", "libmpi", "70.0", "60.5"], ["sends", "sum", "70.4", "60.5"]])
 
