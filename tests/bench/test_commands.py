@@ -85,11 +85,12 @@ class Jobs(unittest.TestCase):
         self.assertRegex(page, r"\| velo, on node \| `mpirun .*btl velo,self")
 
     def test_npb_counts_what_is_not_verified(self):
-        """Programs that only print: one is right, the other is not over velo."""
+        """Programs that only print: one is right, one is not over velo, and one over vader, which counts for nothing."""
         right = "#!/bin/sh\necho ' Mop/s total = 5'\necho ' Verification = SUCCESSFUL'\n"
-        wrong = right + 'case $OMPI_MCA_btl in velo*) echo UNSUCCESSFUL ;; esac\n'
+        programs = {"is.S.x": right, "ft.S.x": right + "case $OMPI_MCA_btl in velo*) echo UNSUCCESSFUL ;; esac\n",
+                    "mg.S.x": right + "case $OMPI_MCA_btl in velo*) ;; *) echo UNSUCCESSFUL ;; esac\n"}
         with tempfile.TemporaryDirectory(prefix="velo-bench.") as out:
-            for name, text in (("is.S.x", right), ("ft.S.x", wrong)):
+            for name, text in programs.items():
                 path = os.path.join(out, name)
                 with open(path, "w", encoding="ascii") as file:
                     file.write(text)
@@ -97,7 +98,7 @@ class Jobs(unittest.TestCase):
             result = run("npb", "--bin", out, "--np", "2", "--configurations", "one_node,vader", "--out",
                          os.path.join(out, "npb"))
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn("4 runs, 1 defects", result.stderr)
+        self.assertIn("6 runs, 1 defects", result.stderr)
         self.assertIn("wrong    ft.S one_node 2\n", result.stderr)
         self.assertIn("| is.S | 2 | 1.00 |\n", result.stdout)
 
