@@ -85,7 +85,7 @@ class Jobs(unittest.TestCase):
         self.assertRegex(page, r"\| velo, on node \| `mpirun .*btl velo,self")
 
     def test_npb_counts_what_is_not_verified(self):
-        """Programs that only print: one is right, one is not over velo, and one over vader, which counts for nothing."""
+        """Programs that only print: one is right, one is not over velo, one not over vader, which is no defect."""
         right = "#!/bin/sh\necho ' Mop/s total = 5'\necho ' Verification = SUCCESSFUL'\n"
         programs = {"is.S.x": right, "ft.S.x": right + "case $OMPI_MCA_btl in velo*) echo UNSUCCESSFUL ;; esac\n",
                     "mg.S.x": right + "case $OMPI_MCA_btl in velo*) ;; *) echo UNSUCCESSFUL ;; esac\n"}

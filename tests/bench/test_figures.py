@@ -73,10 +73,12 @@ class Compare(unittest.TestCase):
 
     def test_near_and_far_rounds_have_tables_of_their_own(self):
         text, summaries = compare_tables.report(self.PAIRS, {"mpich": "not installed"})
-        self.assertIn("| | velo | vader | vader, no CMA | MPICH | best other | velo / best | in rounds | must | aim | met |\n", text)
+        self.assertIn("| | velo | vader | vader, no CMA | MPICH | best other | velo / best | in rounds | must | aim "
+                      "| met |\n", text)
         self.assertIn("| 8 B | 0.250 | 0.275 | 0.900 | not installed | vader | 0.91 | 0.80–1.00 (2) | ≤ 1.00 | ≤ 0.85 "
                       "| must |\n| one cache line, ns | 52 | 54 | – | – | | | | | | |\n", text)
-        self.assertIn("| 8 B | 1.500 | 1.000 | – | not installed | vader | 1.50 | (1) | ≤ 1.00 | ≤ 0.85 | **no** |\n", text)
+        self.assertIn("| 8 B | 1.500 | 1.000 | – | not installed | vader | 1.50 | (1) | ≤ 1.00 | ≤ 0.85 | **no** |\n",
+                      text)
         self.assertIn("### One-way latency, one rank a node, us\n\n| | velo | vader | velo / vader |", text)
         self.assertIn("| 8 B | 1.250 | 1.000 | 1.25 | (1) | ≤ 1.30 | ≤ 1.00 | must |\n", text)
         self.assertIn("are in the CSV only: 1 of latency.\n", text)
