@@ -1,4 +1,4 @@
-/// Measures of bench/hosts between hosts, beside bench/pairs.cc, as CSV: label, pair, measure, size, value.
+/// Measures between hosts, beside bench/pairs.cc, as rows of measuring.h.
 ///
 ///   mpirun … afar floor LABEL INTERFACE 8,2048     a bare non-blocking TCP socket between ranks 0 and 1
 ///   mpirun … afar fetch LABEL                      MPI_Fetch_and_op by rank 0 at rank 1, which is inside MPI
@@ -47,9 +47,7 @@ constexpr double kMeasureSeconds = 0.3;
 }
 
 std::string row(const std::string& label, const char* measure, size_t size, double value) {
-    char text[160];
-    std::snprintf(text, sizeof text, "%s,0-1,%s,%zu,%.6g\n", label.c_str(), measure, size, value);
-    return text;
+    return measuring::row(label, "0-1", measure, size, value);
 }
 
 /// Seconds for one of what run(count) does `count` of. `agree` tells the other side the leader's count; 0: enough.

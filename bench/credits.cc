@@ -1,11 +1,11 @@
-/// Cost of credits: ns a packet that flow control takes on either side, in each mode.
+/// The cost of credits: ns a packet that flow control takes on either side, in each mode.
 ///
-///   make -C build bench && build/bench/credits [--peers N] [--slots N] [--rounds N]
+///   make -C build bench && build/bench/credits [--peers N] [--slots N] [--rounds N] [--csv]
 ///
 /// One core, no device, no memory traffic but flow control's own. A message has `packets` packets. Sender:
 /// sendable, packets_sent, what is piggybacked, and the credits that come back. Receiver: the packets reported as
 /// the engine reports those that it finds together, and what goes back. Peers take turns, message by message. Figures
-/// are medians of rounds in which the modes take turns.
+/// are medians of rounds in which the modes take turns. --csv: rows of measuring.h, where `size` is packets a message.
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -29,11 +29,12 @@ struct Settings {
     uint32_t peers = 64;
     uint32_t slots = 58;
     uint32_t rounds = 9;
+    bool csv = false;
 };
 
 [[noreturn]] void usage(const char* wrong) {
     std::fprintf(stderr,
-                 "credits: %s\nusage: credits [--peers N] [--slots N] [--rounds N], each a number from 1\n",
+                 "credits: %s\nusage: credits [--peers N] [--slots N] [--rounds N] [--csv], each a number from 1\n",
                  wrong);
     std::exit(2);
 }
@@ -42,6 +43,11 @@ Settings parse(int count, char** arguments) {
     Settings settings;
     for (int at = 1; at < count; at += 2) {
         const std::string_view name = arguments[at];
+        if (name == "--csv") {
+            settings.csv = true;
+            --at;
+            continue;
+        }
         uint32_t* const value = name == "--peers"    ? &settings.peers
                                 : name == "--slots"  ? &settings.slots
                                 : name == "--rounds" ? &settings.rounds
@@ -108,8 +114,10 @@ Cost measure(const Plan& plan, uint32_t slots, uint32_t packets) {
 int main(int count, char** arguments) {
     const Settings settings = parse(count, arguments);
     constexpr Mode kModes[] = {Mode::kNone, Mode::kStatic, Mode::kGrowing, Mode::kDynamic};
-    std::printf("%u peers, %u slots each; ns a packet\n%-10s %8s %8s %10s\n", settings.peers, settings.slots,
-                "mode", "packets", "sender", "receiver");
+    if (!settings.csv) {
+        std::printf("%u peers, %u slots each; ns a packet\n%-10s %8s %8s %10s\n", settings.peers, settings.slots,
+                    "mode", "packets", "sender", "receiver");
+    }
     for (const uint32_t packets : {1u, 2u, 37u}) {
         std::vector<double> sender[std::size(kModes)];
         std::vector<double> receiver[std::size(kModes)];
@@ -127,8 +135,14 @@ int main(int count, char** arguments) {
             }
         }
         for (size_t mode = 0; mode < std::size(kModes); ++mode) {
-            std::printf("%-10s %8u %8.2f %10.2f\n", std::string(to_string(kModes[mode])).c_str(), packets,
-                        median(sender[mode]), median(receiver[mode]));
+            const std::string name(to_string(kModes[mode]));
+            if (settings.csv) {
+                measuring::print(measuring::row(name, "core", "sender", packets, median(sender[mode])) +
+                                 measuring::row(name, "core", "receiver", packets, median(receiver[mode])));
+                continue;
+            }
+            std::printf("%-10s %8u %8.2f %10.2f\n", name.c_str(), packets, median(sender[mode]),
+                        median(receiver[mode]));
         }
     }
     return 0;

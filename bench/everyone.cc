@@ -1,10 +1,10 @@
-/// Measurements that concern all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
+/// Measures of all ranks of a job at once: the time of an alltoall, and the memory that a rank has.
 ///
 ///   mpirun -np 4  … everyone alltoall LABEL 2048
 ///   mpirun -np 32 … everyone memory LABEL
 ///   mpirun -np 32 --mca btl self … everyone baseline LABEL
 ///
-/// alltoall: microseconds of one MPI_Alltoall with the bytes given for each process, a median over batches. Two
+/// alltoall: microseconds of one MPI_Alltoall with that number of bytes for each process, a median over batches. Two
 /// ranks are pinned to two CPUs; more share what there is.
 ///
 /// memory: each rank prints its proportional set size (a page that n processes share counts 1/n in each, so
@@ -39,10 +39,19 @@ long memory_kib(const std::string& name) {
     return -1;
 }
 
-std::string memory_rows(const std::string& key, int exchanges) {
-    const std::string size = std::to_string(exchanges);
-    return key + ",pss," + size + "," + std::to_string(memory_kib("Pss")) + "\n" + key + ",rss," + size +
-           "," + std::to_string(memory_kib("Rss")) + "\n";
+/// The name of the job, and "npN" for its ranks.
+struct Key {
+    std::string label;
+    std::string where;
+};
+
+std::string row(const Key& key, const char* measure, int size, double value) {
+    return measuring::row(key.label, key.where, measure, static_cast<size_t>(size), value);
+}
+
+std::string memory_rows(const Key& key, int exchanges) {
+    return row(key, "pss", exchanges, static_cast<double>(memory_kib("Pss"))) +
+           row(key, "rss", exchanges, static_cast<double>(memory_kib("Rss")));
 }
 
 /// With every other rank; MPI_Alltoall would pick algorithms in which some never meet.
@@ -61,13 +70,13 @@ void exchange(int self, int ranks, std::vector<char>& memory) {
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
-void measure_memory(const std::string& key, int self, int ranks) {
+void measure_memory(const Key& key, int self, int ranks) {
     std::vector<char> memory(static_cast<size_t>(ranks) * kMemoryBytes, 1);
     std::string csv;
     int done = 0;
     for (const int goal : {1, kExchanges}) {
         for (; done < goal; ++done) exchange(self, ranks, memory);
-        // Shared memory counts by how many share it, so all must be there while each reads.
+        // A shared page counts by how many share it, so all must be there while each reads.
         MPI_Barrier(MPI_COMM_WORLD);
         csv += memory_rows(key, goal);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -75,7 +84,7 @@ void measure_memory(const std::string& key, int self, int ranks) {
     print(csv);
 }
 
-void measure_baseline(const std::string& key) {
+void measure_baseline(const Key& key) {
     usleep(kSettleUs);
     const std::string csv = memory_rows(key, 0);
     usleep(kSettleUs);
@@ -103,7 +112,7 @@ double timed_alltoall(int self, int bytes, std::vector<char>& out, std::vector<c
     return measuring::median(batches) * 1e6;
 }
 
-void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
+void measure_alltoall(const Key& key, int self, int ranks, int bytes) {
     const Cpus cpus = measuring::choose_cpus();
     std::string csv;
     const auto line = [&] {
@@ -111,7 +120,7 @@ void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
         if (self == 0 && cpus.first >= 0) {
             const measuring::KeptAffinity kept;
             measuring::pin(cpus.first);
-            csv += measuring::line_transfer_row(key, cpus);
+            csv += measuring::line_transfer_row(key.label, key.where, cpus);
         }
         MPI_Ibarrier(MPI_COMM_WORLD, &request);
         measuring::nap_until(request);
@@ -132,7 +141,7 @@ void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
         }
     }
     line();
-    csv += key + ",alltoall," + std::to_string(bytes) + "," + std::to_string(us) + "\n";
+    csv += row(key, "alltoall", bytes, us);
     if (self == 0) print(csv);
 }
 
@@ -141,7 +150,7 @@ void measure_alltoall(const std::string& key, int self, int ranks, int bytes) {
 int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
     const std::string_view what = argc > 1 ? argv[1] : "";
-    const std::string key = std::string(argc > 2 ? argv[2] : "") + ",np" + std::to_string(session.ranks);
+    const Key key = {argc > 2 ? argv[2] : "", "np" + std::to_string(session.ranks)};
     const int bytes = argc > 3 ? std::atoi(argv[3]) : 0;
     if (what == "memory" && argc == 3) {
         measure_memory(key, session.self, session.ranks);

@@ -1,4 +1,4 @@
-/// Cost of flow control between real ranks, as CSV: LABEL,RANKS,TASK,ACTIVE,BYTES,WINDOW,VALUE.
+/// The cost of flow control between real ranks, as rows of measuring.h.
 ///
 ///   mpirun -np 2 … flow --label static --tasks latency,blocking,nonblocking --sizes 4 --windows 1,10,100
 ///   mpirun -np 16 … flow --label dynamic --tasks alltoall,pingpong --sizes 2048 --active 16,8,4,2
@@ -10,9 +10,9 @@
 ///   alltoall     one MPI_Alltoall among the first ACTIVE ranks, us
 ///   pingpong     half a ping-pong of each of the pairs 0-1, 2-3, … of the first ACTIVE ranks at once, us
 ///
-/// Ranks that take no part look at messages every few milliseconds. Two active ranks are pinned to two CPUs;
-/// more share what there is. "line" is how long one cache line takes between those two CPUs, ns, before and
-/// after.
+/// blocking and nonblocking have their window behind a dash. Ranks that take no part look at messages every
+/// few milliseconds. Two active ranks are pinned to two CPUs; more share what there is. "line" is measured
+/// before and after.
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -39,9 +39,9 @@ struct Options {
     int warm_us = 20000;
 };
 
-bool is_pair_task(std::string_view task) {
-    return task == "latency" || task == "blocking" || task == "nonblocking";
-}
+bool is_windowed(std::string_view task) { return task == "blocking" || task == "nonblocking"; }
+
+bool is_pair_task(std::string_view task) { return task == "latency" || is_windowed(task); }
 
 /// A sentence when `list` is not one of numbers of `smallest` to `largest`.
 std::string parse_numbers(std::string_view list, int smallest, int largest, std::vector<int>& numbers) {
@@ -277,14 +277,13 @@ std::string measure(const Options& options, std::string_view task, int active, i
         const double taken_s =
             timed(comm, group.leads(), options, [&](int count) { group.run(task, count); });
         if (!group.verify(task)) MPI_Abort(MPI_COMM_WORLD, 1);
-        char line[200];
-        std::snprintf(line, sizeof line, "%s,%d,%s,%d,%d,%d,%.6g\n", options.label.c_str(), ranks,
-                      task.data(), active, bytes, window, value_of(task, taken_s, bytes, window));
-        row = line;
+        row = measuring::row(options.label, "np" + std::to_string(ranks) + "/" + std::to_string(active),
+                             is_windowed(task) ? std::string(task) + "-" + std::to_string(window) : std::string(task),
+                             static_cast<size_t>(bytes), value_of(task, taken_s, bytes, window));
     }
-    MPI_Request barrier;
-    MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
-    measuring::nap_until(barrier);
+    MPI_Request all;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    measuring::nap_until(all);
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     return row;
 }
@@ -295,14 +294,11 @@ std::string line_transfer(const Options& options, int self, int ranks, const Cpu
     if (self == 0 && cpus.first >= 0) {
         const measuring::KeptAffinity kept;
         measuring::pin(cpus.first);
-        char line[200];
-        std::snprintf(line, sizeof line, "%s,%d,line,2,64,1,%.4g\n", options.label.c_str(), ranks,
-                      measuring::line_transfer_ns(cpus));
-        row = line;
+        row = measuring::line_transfer_row(options.label, "np" + std::to_string(ranks), cpus);
     }
-    MPI_Request barrier;
-    MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
-    measuring::nap_until(barrier);
+    MPI_Request all;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    measuring::nap_until(all);
     return row;
 }
 
@@ -310,10 +306,9 @@ std::string measure_all(const Options& options, int self, int ranks) {
     const Cpus cpus = measuring::choose_cpus();
     std::string csv = line_transfer(options, self, ranks, cpus);
     for (const std::string& task : options.tasks) {
-        const bool windowed = task == "blocking" || task == "nonblocking";
         for (const int bytes : options.sizes) {
             for (const int active : is_pair_task(task) ? std::vector<int>{2} : options.active) {
-                for (const int window : windowed ? options.windows : std::vector<int>{1}) {
+                for (const int window : is_windowed(task) ? options.windows : std::vector<int>{1}) {
                     csv += measure(options, task, active, bytes, window, cpus);
                 }
             }

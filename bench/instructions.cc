@@ -1,6 +1,6 @@
 /// Windows of 8-byte messages in one direction, with what each side does in functions of its own and without
-/// waiting: the receiver posts while the sender sleeps, and completes when all messages lie there. The script
-/// bench/instructions counts the instructions of these functions.
+/// waiting: the receiver posts while the sender sleeps, and completes when all messages lie there. The command
+/// `bench/run instructions` counts the instructions of these functions.
 ///
 ///   mpirun -np 2 … instructions WINDOWS
 #include <mpi.h>

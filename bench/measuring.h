@@ -1,4 +1,4 @@
-/// Shared by the measuring programs: time, medians, the two CPUs and how near they are.
+/// Parts that the measuring programs share: time, medians, the two CPUs and how near they are.
 #pragma once
 
 #include <sched.h>
@@ -126,9 +126,21 @@ inline double line_transfer_ns(const Cpus& cpus) {
     return median(batches);
 }
 
-/// The same as a line of CSV.
-inline std::string line_transfer_row(const std::string& key, const Cpus& cpus) {
-    return key + ",line,0," + std::to_string(line_transfer_ns(cpus)) + "\n";
+/// A line of the CSV that every probe prints, and bench/velobench/rows.py reads: label,where,measure,size,value.
+///   label    the caller's name of the job or the way: a transport, a mode of flow control
+///   where    the ranks: a pair (0-1), all of a job (np8), the active ones of it (np16/8); or the cores (near, far)
+///   measure  its name, which has a unit in the probe's comment; NAME-N in windows of N messages
+///   size     bytes of a message, or what else the measure counts by; 0 without either
+inline std::string row(std::string_view label, std::string_view where, std::string_view measure, size_t size,
+                       double value) {
+    char text[64];
+    std::snprintf(text, sizeof text, ",%zu,%.9g\n", size, value);
+    return std::string(label).append(",").append(where).append(",").append(measure).append(text);
+}
+
+/// The measure that stands beside all others: ns for one cache line from one CPU to the other.
+inline std::string line_transfer_row(std::string_view label, std::string_view where, const Cpus& cpus) {
+    return row(label, where, "line", 0, line_transfer_ns(cpus));
 }
 
 }  // namespace measuring

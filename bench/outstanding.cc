@@ -3,8 +3,8 @@
 ///   mpirun -np 2 … outstanding LABEL COUNT BYTES FILE
 ///
 /// Rank 1 sleeps outside MPI until FILE exists, which rank 0 makes once everything is posted. Rank 0 prints,
-/// as LABEL,MEASURE,BYTES,VALUE: `line`, nanoseconds of a line transfer; `post` and `drain`, seconds; `held`
-/// and `kept`, bytes of resident memory for each message, while they wait and after all have completed.
+/// as rows of measuring.h: `post` and `drain`, seconds; `held` and `kept`, bytes of resident memory for each
+/// message, while they wait and after all have completed.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -44,7 +44,7 @@ void send_all(const std::string& label, int count, int bytes, const std::string&
     const double drained = seconds();
     const double kept = resident_bytes();
     const auto row = [&](const char* measure, double value) {
-        return label + "," + measure + "," + std::to_string(bytes) + "," + std::to_string(value) + "\n";
+        return measuring::row(label, "0-1", measure, static_cast<size_t>(bytes), value);
     };
     print(row("post", posted - start) + row("drain", drained - posted) +
           row("held", (held - before) / count) + row("kept", (kept - before) / count));
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     if (session.self == 0) {
         const measuring::KeptAffinity kept;
         measuring::pin(cpus.first);
-        print(measuring::line_transfer_row(argv[1], cpus));
+        print(measuring::line_transfer_row(argv[1], "0-1", cpus));
     }
     measuring::pin(session.self == 0 ? cpus.first : cpus.second);
     // The pair has met, and what a first message allocates is there.

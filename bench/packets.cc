@@ -1,13 +1,14 @@
-/// Cost of a message between two processes over the device, below MPI: by mode of flow control, size of the mailbox
+/// The cost of a message between two processes over the device, below MPI: by mode of flow control, size of the mailbox
 /// and length.
 ///
-///   bench/packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5]
+///   bench/packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5] [--csv]
 ///
 /// Two engines in two processes, pinned to two CPUs, each on a node of its own. --slots: of the whole mailbox; 0: what
 /// the mode has by itself. one way: half of a ping-pong, ns. streaming: windows of 64 messages, which the other side
 /// answers with an empty one, MB/s; what finds no credits is queued in one piece, as Open MPI does it. Lengths are
 /// without the header, of as many bytes as ob1's. Medians over rounds, in which all rows take turns. A round counts
 /// where a cache line took less than 110 ns from CPU to CPU before and after it ("near"), or neither time ("far").
+/// --csv: medians as rows of measuring.h, labelled MODE-SLOTS.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -44,6 +45,7 @@ struct Options {
     std::vector<uint32_t> slots = {0};
     std::vector<uint32_t> sizes = {8, 256, 1024, 2048};
     uint32_t rounds = 5;
+    bool csv = false;
 };
 
 uint32_t number(const std::string& text, uint32_t smallest, uint32_t largest) {
@@ -63,10 +65,14 @@ std::vector<uint32_t> numbers(const std::string& text, uint32_t smallest, uint32
 
 Options parse(int argc, char** argv) {
     Options options;
-    for (int i = 1; i < argc; i += 2) {
+    for (int i = 1; i < argc; ++i) {
         const std::string_view name = argv[i];
-        if (i + 1 == argc) fail("usage: packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N]");
-        const std::string value = argv[i + 1];
+        if (name == "--csv") {
+            options.csv = true;
+            continue;
+        }
+        if (i + 1 == argc) fail("usage: packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N] [--csv]");
+        const std::string value = argv[++i];
         if (name == "--modes") {
             options.modes = measuring::split(value, ',');
         } else if (name == "--slots") {
@@ -111,7 +117,9 @@ class Side {
                                           .local_size = 2,
                                           .host = 0,
                                           .hosts = 1,
-                                          .host_ranks_min = 2, .more_hosts = false};
+                                          .host_ranks_min = 2,
+                                          .more_hosts = false,
+                                          .other_host = {}};
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };
@@ -138,7 +146,7 @@ class Side {
     Side& operator=(const Side&) = delete;
     ~Side() { velo_close(engine_); }
 
-    /// Neither goes on before the other one is here.
+    /// Neither process goes on before the other one is here.
     void meet() {
         const uint32_t step = ++meeting_.step[rank_];
         while (meeting_.step[1 - rank_].load() < step) velo_progress(engine_);
@@ -296,14 +304,25 @@ int main(int argc, char** argv) {
             }
         }
     }
-    std::printf("%-5s %-9s %8s %8s %8s %12s %15s %8s\n", "cores", "mode", "slots", "bytes", "rounds", "one way, ns",
-                "streaming, MB/s", "line, ns");
+    if (!options.csv) {
+        std::printf("%-5s %-9s %8s %8s %8s %12s %15s %8s\n", "cores", "mode", "slots", "bytes", "rounds", "one way, ns",
+                    "streaming, MB/s", "line, ns");
+    }
     for (const auto* rows : {&near, &far}) {
         const char* const cores = rows == &near ? "near" : "far";
         for (const auto& [row, measured] : *rows) {
+            const double one_way = measuring::median(measured.one_way_ns);
+            const double streaming = measuring::median(measured.stream_mbps);
+            const double line = measuring::median(measured.line_ns);
+            if (options.csv) {
+                const std::string label = row.mode + "-" + std::to_string(row.slots);
+                measuring::print(measuring::row(label, cores, "one_way", row.bytes, one_way) +
+                                 measuring::row(label, cores, "streaming", row.bytes, streaming) +
+                                 measuring::row(label, cores, "line", row.bytes, line));
+                continue;
+            }
             std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", cores, row.mode.c_str(), row.slots, row.bytes,
-                        measured.line_ns.size(), measuring::median(measured.one_way_ns),
-                        measuring::median(measured.stream_mbps), measuring::median(measured.line_ns));
+                        measured.line_ns.size(), one_way, streaming, line);
         }
     }
     return 0;

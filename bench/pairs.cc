@@ -306,7 +306,7 @@ class Side {
 };
 
 /// While the leader has both CPUs for itself, its partner sleeps.
-std::string line_transfer(const std::string& key, const Cpus& cpus, int peer, bool leads) {
+std::string line_transfer(const std::string& label, const std::string& pair, const Cpus& cpus, int peer, bool leads) {
     if (cpus.first < 0) return {};
     if (!leads) {
         MPI_Request request;
@@ -314,7 +314,7 @@ std::string line_transfer(const std::string& key, const Cpus& cpus, int peer, bo
         nap_until(request);
         return {};
     }
-    std::string row = measuring::line_transfer_row(key, cpus);
+    std::string row = measuring::line_transfer_row(label, pair, cpus);
     MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
     return row;
 }
@@ -323,8 +323,7 @@ std::string line_transfer(const std::string& key, const Cpus& cpus, int peer, bo
 void measure(const Options& options, const std::pair<int, int>& ranks, int self, const Cpus& cpus) {
     const bool leads = self == ranks.first;
     const int peer = leads ? ranks.second : ranks.first;
-    const std::string key =
-        options.label + "," + std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
+    const std::string pair = std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
     const measuring::KeptAffinity kept;
     measuring::pin(leads ? cpus.first : cpus.second);
 
@@ -333,18 +332,15 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
     const Memory out(bytes_max * static_cast<size_t>(window_max));
     const Memory in(bytes_max * static_cast<size_t>(window_max));
 
-    std::string csv = line_transfer(key, cpus, peer, leads);
+    std::string csv = line_transfer(options.label, pair, cpus, peer, leads);
     for (const size_t bytes : options.sizes) {
         for (const NamedMeasure& named : options.measures) {
             Side side(self, peer, leads, bytes, named, out, in);
             side.verify();
-            char line[160];
-            std::snprintf(line, sizeof line, ",%s,%zu,%.6g\n", named.name.data(), bytes,
-                          side.measure(named.measure));
-            csv += key + line;
+            csv += measuring::row(options.label, pair, named.name, bytes, side.measure(named.measure));
         }
     }
-    csv += line_transfer(key, cpus, peer, leads);
+    csv += line_transfer(options.label, pair, cpus, peer, leads);
     if (leads) measuring::print(csv);
 }
 
@@ -362,9 +358,9 @@ int main(int argc, char** argv) {
     }
     for (const auto& pair : options.pairs) {
         if (self == pair.first || self == pair.second) measure(options, pair, self, cpus);
-        MPI_Request barrier;
-        MPI_Ibarrier(MPI_COMM_WORLD, &barrier);
-        nap_until(barrier);
+        MPI_Request all;
+        MPI_Ibarrier(MPI_COMM_WORLD, &all);
+        nap_until(all);
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/// Shared by the measuring programs over MPI.
+/// Parts that the measuring programs over MPI share.
 #pragma once
 
 #include <mpi.h>

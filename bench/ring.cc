@@ -1,4 +1,4 @@
-/// Cost of a message on the node below MPI and the engine: through the ring (velo/shm/ring.h), by each way
+/// The cost of a message on the node below MPI and the engine: through the ring (velo/shm/ring.h), by each way
 /// to write it, and by process_vm_readv.
 ///
 ///   bench/ring [--sizes 8,64,2048,16384,65536] [--rounds 5] [--ring-bytes 4194304] [--csv]
@@ -12,7 +12,8 @@
 /// cma the reader alone at work. Both in ns a message, the median over batches, then over rounds, in each of
 /// which all ways take turns. Beside them stands how long a cache line takes from one CPU to the other,
 /// before and after: the median and the range. Figures with near cores and with far ones (110 ns and more) do
-/// not compare, and have rows of their own; a round in which that changed meanwhile does not count.
+/// not compare, and have rows of their own; a round in which that changed meanwhile does not count. --csv: medians as
+/// rows of measuring.h.
 #include "velo/shm/ring.h"
 
 #include <sys/mman.h>
@@ -94,7 +95,7 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
-/// Order to the other process, which naps until `sequence` moves.
+/// The task of the other process; it naps until `sequence` moves.
 struct Command {
     std::atomic<uint32_t> sequence{0};
     std::atomic<uint32_t> done{0};
@@ -238,13 +239,20 @@ struct Row {
 };
 
 void report(bool csv, const Row& row, const Figures& figures) {
+    const char* const cores = row.far ? "far" : "near";
+    const char* const way = kWays[static_cast<uint32_t>(row.way)];
+    const double one_way = measuring::median(figures.one_way);
     const double streaming = measuring::median(figures.streaming);
+    const double line = measuring::median(figures.line);
+    if (csv) {
+        measuring::print(measuring::row(way, cores, "one_way", row.bytes, one_way) +
+                         measuring::row(way, cores, "streaming", row.bytes, streaming) +
+                         measuring::row(way, cores, "line", row.bytes, line));
+        return;
+    }
     const auto [nearest, farthest] = std::ranges::minmax(figures.line);
-    std::printf(csv ? "%s,%u,%s,%.0f,%.0f,%.2f,%zu,%.0f,%.0f,%.0f\n"
-                    : "%-5s %8u  %-12s %10.0f %13.0f %8.2f %7zu %8.0f  (%.0f to %.0f)\n",
-                row.far ? "far" : "near", row.bytes, kWays[static_cast<uint32_t>(row.way)],
-                measuring::median(figures.one_way), streaming, row.bytes / streaming, figures.one_way.size(),
-                measuring::median(figures.line), nearest, farthest);
+    std::printf("%-5s %8u  %-12s %10.0f %13.0f %8.2f %7zu %8.0f  (%.0f to %.0f)\n", cores, row.bytes, way, one_way,
+                streaming, row.bytes / streaming, figures.one_way.size(), line, nearest, farthest);
 }
 
 }  // namespace
@@ -292,10 +300,9 @@ int main(int argc, char** argv) {
     }
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    std::puts(options.csv
-                  ? "cores,bytes,way,one_way_ns,streaming_ns,streaming_GB/s,rounds,line_ns,line_ns_min,"
-                    "line_ns_max"
-                  : "cores    bytes  way          one way ns  streaming ns     GB/s  rounds  line ns");
+    if (!options.csv) {
+        std::puts("cores    bytes  way          one way ns  streaming ns     GB/s  rounds  line ns");
+    }
     for (const auto& [row, figures] : table) report(options.csv, row, figures);
     return 0;
 }

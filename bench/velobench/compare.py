@@ -1,0 +1,231 @@
+"""Measures velo beside the other shared-memory transports of this machine in one run, and says which targets
+it meets: near and far rounds apart, medians over rounds, as CSV and as tables.
+
+  bench/run compare                      everything, 5 rounds
+  bench/run compare --only latency --columns velo,vader --sizes 8,2048 --rounds 3      a quick look
+
+In a round each column runs once, one job after the other, small sizes first. A part of a round is near when one cache
+line takes less than 110 ns from CPU to CPU before and after each of its jobs, far when it never does, and mixed
+otherwise: virtual CPUs move about, and jobs at different distances do not compare."""
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+
+from . import compare_tables, rows
+from .openmpi import (BUILD, PLUGIN, PLUGIN_FILE, ROOT, Failed, OpenMpi, check_plugin, compile_probe, copy_plugin, cpus,
+                      found, machine, output_of, read, run_job, tail, timed_out)
+from .options import file, number, numbers, parser, words
+
+GROUPS = ("latency", "bandwidth", "rate", "memory", "flow")
+COLUMNS = ("velo", "vader", "vader_copied", "ucx", "mpich", "device")
+# Those that need not be there.
+PEERS = ("ucx", "mpich", "vader_copied")
+LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, *range(8, 17), 18, 20, 22, 24))]
+BANDWIDTH_SIZES = [2 ** power for power in (12, 14, 16, 18, 20, 22)]
+MEMORY_RANKS = (2, 8, 32)
+FLOW_RANKS = (2, 4)
+JOB_SECONDS_MAX = 120
+# A round is cut by sizes into parts of a few seconds: the shorter, the fewer are mixed.
+PART_ENDS = (65536, 1048576)
+
+
+def arguments(given):
+    options = parser("compare", __doc__)
+    add = options.add_argument
+    add("--only", type=words(*GROUPS), default=list(GROUPS), metavar="LIST",
+        help=f"of {','.join(GROUPS)} (default: all)")
+    add("--columns", type=words(*COLUMNS), default=list(COLUMNS), metavar="LIST",
+        help=f"of {','.join(COLUMNS)} (default: all)")
+    add("--sizes", type=numbers(0, "bytes"), metavar="LIST", help="bytes, for latency and bandwidth")
+    add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
+    add("--plugin", default=PLUGIN, metavar="DIR", help="uses the mca_btl_velo.so in DIR instead of build/.libs")
+    add("--before", metavar="DIR", help="also measures the mca_btl_velo.so in DIR, in columns of its own")
+    add("--out", default=os.path.join(BUILD, "compare"), metavar="DIR",
+        help="where compare.csv and compare.md go (default: build/compare)")
+    add("--add", action="store_true", help="adds rounds to those in the output directory, of the same plugin")
+    add("--report", action="store_true",
+        help="measures nothing; makes the tables from what is in the output directory")
+    add("--write-docs", action="store_true",
+        help="also writes the tables, and docs/short-of-must.md behind them, to docs/results.md")
+    add("--append", type=file, action="append", default=[], metavar="FILE",
+        help="with --write-docs: a table.md of imb or npb that follows them; may be repeated")
+    return options.parse_args(given)
+
+
+class Comparison:
+    def __init__(self, options):
+        self.options = options
+        self.columns = list(options.columns)
+        self.missing = {}
+        self.csv = rows.Kept(os.path.join(options.out, "compare.csv"), "group", "round", "column", "where", "measure",
+                             "size", "value")
+        self.mpi = OpenMpi()
+
+    def drop(self, column, why):
+        self.columns.remove(column)
+        self.missing[column] = why
+        print(f"bench/run compare: {compare_tables.TITLES[column]}: {why}", file=sys.stderr)
+
+    def command(self, column, ranks, plugin, before=None):
+        """The command for a column, up to the program."""
+        if column == "mpich":
+            return ["mpirun.mpich", "-np", str(ranks), "-bind-to", "none"]
+        # Two ranks have a core each and poll; more must yield to each other.
+        yields = ranks > 2
+        if column == "ucx":
+            mca = {"opal_common_ucx_tls": "any", "opal_common_ucx_devices": "any"}
+            return [*self.mpi.command(ranks, pml="ucx", yields=yields, mca=mca), "-x", "UCX_TLS=posix,cma,self"]
+        if column in ("vader", "vader_copied"):
+            copied = {"btl_vader_single_copy_mechanism": "none"} if self.mpi.is_4() else {"smsc": "^cma,knem,xpmem"}
+            return self.mpi.command(ranks, self.mpi.sm, yields=yields, mca=copied if column == "vader_copied" else None)
+        if column == "tcp":
+            return self.mpi.command(ranks, "tcp", yields=yields, mca={"btl_tcp_if_include": "lo"})
+        if column == "alone":
+            return self.mpi.command(ranks, "self", yields=yields)
+        mca = {} if column.startswith("velo") else {"btl_velo_ranks_per_node": 1}
+        if column in ("static", "none"):
+            mca |= {"btl_velo_flow_control": column, "btl_velo_slots": 58}
+        return self.mpi.command(ranks, "velo", before if column.endswith("_before") else plugin, yields=yields, mca=mca)
+
+    def job(self, group, round_, column, ranks, probe, *arguments_):
+        """Appends the job's rows to the CSV. A peer that cannot run is left out from then on; without velo there is
+        nothing to compare."""
+        if column in self.missing:
+            return
+        out = self.options.out
+        log = os.path.join(out, "logs", f"{group}-{round_}-{column}-{ranks}.log")
+        program = compile_probe("pairs", "mpicxx.mpich", "-mpich") if column == "mpich" else self.mpi.compile(probe)
+        command = self.command(column, ranks, os.path.join(out, "plugin"), os.path.join(out, "plugin-before"))
+        status = run_job([*command, program, *map(str, arguments_)], log, JOB_SECONDS_MAX, log + ".csv")
+        measured = rows.parse(read(log + ".csv")) if status == 0 else []
+        if measured:
+            self.csv.add([group, round_, *row] for row in measured)
+            return
+        print(tail(log, 20), file=sys.stderr)
+        if column in PEERS:
+            self.drop(column, "failed")
+            return
+        what = (f"did not end within {JOB_SECONDS_MAX} s" if timed_out(status)
+                else f"ended with {status}" if status else "printed nothing")
+        raise Failed(f"the job of '{column}' in {group} {what}; its output is in {log}")
+
+    def pairs(self, group, round_, measures, sizes):
+        """One pair of ranks, in parts numbered ROUND.PART."""
+        for part in range(len(PART_ENDS) + 1):
+            chosen = [str(size) for size in sizes if sum(size > end for end in PART_ENDS) == part]
+            for column in list(self.columns) if chosen else ():
+                self.job(group, f"{round_}.{part + 1}", column, 2, "pairs", "--label", column, "--pairs", "0-1",
+                         "--measures", measures, "--sizes", ",".join(chosen))
+
+    def group_latency(self, round_):
+        self.pairs("latency", round_, "latency", self.options.sizes or LATENCY_SIZES)
+
+    def group_bandwidth(self, round_):
+        self.pairs("bandwidth", round_, "bandwidth,both", self.options.sizes or BANDWIDTH_SIZES)
+
+    def group_rate(self, round_):
+        self.pairs("rate", round_, "rate", [8])
+
+    def group_memory(self, round_):
+        self.job("memory", round_, "alone", 1, "everyone", "baseline", "alone")
+        for ranks in (1, *MEMORY_RANKS):
+            self.job("memory", round_, "tcp", ranks, "everyone", "baseline", "tcp")
+            for column in ("velo", "vader", "device"):
+                if ranks > 1 and column in self.columns:
+                    self.job("memory", round_, column, ranks, "everyone", "memory", column)
+
+    def group_flow(self, round_):
+        for ranks in FLOW_RANKS if "device" in self.columns else ():
+            for mode in ("static", "none"):
+                self.job("flow", round_, mode, ranks, "everyone", "alltoall", mode, 2048)
+
+    def prepare(self):
+        """Returns the number of the first round."""
+        options = self.options
+        builds = [check_plugin(directory) for directory in (options.plugin, options.before) if directory]
+        if cpus() < 2:
+            print("bench/run compare: only one CPU: the figures mean little", file=sys.stderr)
+        if "ucx" in self.columns and "mca:pml:ucx:" not in self.mpi.info("--parsable"):
+            self.drop("ucx", "not installed")
+        if "mpich" in self.columns and not (shutil.which("mpicxx.mpich") and shutil.which("mpirun.mpich")):
+            self.drop("mpich", "not installed")
+        digest = hashlib.sha256()
+        for directory in builds:
+            with open(os.path.join(directory, PLUGIN_FILE), "rb") as plugin:
+                digest.update(plugin.read())
+        sum_file = os.path.join(options.out, "plugin.sum")
+        adds = options.add and os.path.exists(self.csv.path)
+        if adds and (not os.path.exists(sum_file) or read(sum_file).strip() != digest.hexdigest()[:16]):
+            raise Failed(f"--add: the rounds in {options.out} are of another plugin; measure without --add")
+        shutil.rmtree(os.path.join(options.out, "logs"), ignore_errors=True)
+        os.makedirs(os.path.join(options.out, "logs"))
+        if not adds:
+            for directory, name in zip(builds, ("plugin", "plugin-before")):
+                copy_plugin(directory, os.path.join(options.out, name))
+            with open(sum_file, "w", encoding="ascii") as file_:
+                file_.write(digest.hexdigest()[:16] + "\n")
+        if options.before:
+            self.columns += [column + "_before" for column in ("velo", "device") if column in self.columns]
+        return self.csv.begin(adds)
+
+    def measure(self):
+        first = self.prepare()
+        for round_ in range(first, first + self.options.rounds):
+            print(f"round {round_ - first + 1} of {self.options.rounds}:", end="", file=sys.stderr, flush=True)
+            for group in self.options.only:
+                started = time.monotonic()
+                getattr(self, "group_" + group)(round_)
+                print(f" {group} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+            print(file=sys.stderr)
+
+    def head(self):
+        """The machine, and each column's command as a reader would type it in the repository."""
+        version = found(r"^AC_INIT\(\[velo\], \[(.*)\]\)$", read(os.path.join(ROOT, "configure.ac")))
+        revision = found(r"^([0-9a-f]+)$", output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")) or "unknown"
+        values = [*machine(self.mpi), found(r"[Vv]ersion:* *([0-9][0-9.]*)", output_of("ucx_info", "-v")),
+                  found(r"^ *Version: *(.*)", output_of("mpirun.mpich", "--version"))]
+        facts = "".join(f"| {name} | {value} |\n"
+                        for name, value in zip(("CPU", "kernel", "Open MPI", "UCX", "MPICH"), values))
+        commands = "| column | command |\n|---|---|\n"
+        titles = {**compare_tables.TITLES, "velo": "velo, on node", "device": "velo, one rank a node"}
+        for column in ("velo", "device", "vader", "vader_copied", "ucx", "mpich"):
+            words_ = self.command(column, 2, "$PWD/build/.libs")
+            text = " ".join(words_).replace(self.mpi.mpirun, "mpirun").replace(" --allow-run-as-root", "")
+            commands += f"| {titles[column]} | `{text}` |\n"
+        return f"""<!-- Written by bench/run compare from one run; not to be edited. -->
+
+# Results
+
+velo {version} (source {revision}) beside the other shared-memory transports of one machine. Each round runs one job of
+each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
+and what a round's nearness is. Between hosts: [results/hosts.md](results/hosts.md).
+
+| | |
+|---|---|
+{facts}
+{commands}"""
+
+
+def main(given):
+    options = arguments(given)
+    options.out = os.path.realpath(options.out)
+    comparison = Comparison(options)
+    if not options.report:
+        comparison.measure()
+    elif not os.path.exists(comparison.csv.path):
+        raise Failed(f"--report: there is no {comparison.csv.path}")
+    text, summaries = compare_tables.report(comparison.csv.rows(), comparison.missing)
+    page = comparison.head() + text
+    path = os.path.join(options.out, "compare.md")
+    with open(path, "w", encoding="utf-8") as file_:
+        file_.write(page)
+    print(text + "\n" + "\n".join(summaries))
+    print(f"wrote {comparison.csv.path} and {path}", file=sys.stderr)
+    if options.write_docs:
+        parts = [page, *map(read, options.append), read(os.path.join(ROOT, "docs", "short-of-must.md"))]
+        with open(os.path.join(ROOT, "docs", "results.md"), "w", encoding="utf-8") as file_:
+            file_.write("\n".join(parts))
+        print("wrote docs/results.md", file=sys.stderr)

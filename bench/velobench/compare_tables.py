@@ -1,0 +1,242 @@
+"""The tables of `compare`: near and far rounds apart, with the targets that each row meets."""
+
+from . import tables
+from .stats import Samples, ratio
+
+NEAR_NS = 110
+GROUPS = ("latency", "bandwidth", "rate", "flow")
+TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader_copied": "vader, no CMA", "ucx": "UCX",
+          "mpich": "MPICH", "device": "velo", "device_before": "velo before", "static": "static", "none": "none"}
+ON_NODE = ("velo", "velo_before", "vader", "vader_copied", "ucx", "mpich")
+INCUMBENTS = ("vader", "vader_copied", "ucx", "mpich")
+
+
+def targets(column, measure, size):
+    """The ratios that a row must and should reach; None where it has no target."""
+    if column == "device":
+        if measure == "latency":
+            return {8: (1.3, 1.0), 2048: (1.5, 1.0)}.get(size)
+        return (1.0, 1.3) if measure in ("bandwidth", "both") and size >= 65536 else None
+    if measure == "latency":
+        return (1.0, 0.85) if size <= 2048 else (0.9, 0.6)
+    if measure in ("bandwidth", "both"):
+        return (1.0, 1.3) if size >= 4096 else None
+    return {("rate", 8): (1.0, 1.5), ("alltoall", size): (1.03, 1.01)}.get((measure, size))
+
+
+class Score:
+    """How many rows meet which target."""
+
+    def __init__(self):
+        self.aims = self.musts = self.targets = 0
+
+    def met(self, value, goals, lower_wins):
+        if goals is None or value is None:
+            return tables.NONE
+        must, aim = goals
+        self.targets += 1
+        if value <= aim if lower_wins else value >= aim:
+            self.aims += 1
+            return "aim"
+        if value <= must if lower_wins else value >= must:
+            self.musts += 1
+            return "must"
+        return "**no**"
+
+    def summary(self, name):
+        return (f"{name}: of {self.targets} targets, {self.aims} reach the aim, {self.musts} only the must, "
+                f"{self.targets - self.aims - self.musts} neither")
+
+
+def places(rows):
+    """near, far or mixed, by group and round: how far apart the CPUs were at each of its measurements."""
+    lines = Samples()
+    for row in rows:
+        if row["measure"] == "line":
+            lines.add((row["group"], row["round"]), row["value"])
+
+    def place(key):
+        values = lines.values(key)
+        if not values or max(values) < NEAR_NS:
+            return "near"
+        return "far" if min(values) >= NEAR_NS else "mixed"
+    return {key: place(key) for key in {(row["group"], row["round"]): None for row in rows}}
+
+
+class Place:
+    """The figures of the near rounds, or of the far ones. `missing`: why a column has no figures, by column."""
+
+    def __init__(self, name, rows, columns, missing):
+        self._name, self._columns, self._missing = name, columns, missing
+        self._score = Score()
+        self._values = Samples()
+        self._single = {}
+        self._rounds, self._sizes = {}, {}
+        found_places = places(rows)
+        for row in rows:
+            group, measure, round_ = row["group"], row["measure"], row["round"]
+            if group == "memory" or found_places[group, round_] != name:
+                continue
+            # Alltoalls differ in the ranks that take part, not in size.
+            size = int(row["where"].removeprefix("np") if measure == "alltoall" else row["size"])
+            self._values.add((group, row["column"], measure, size), row["value"])
+            self._single[group, round_, row["column"], measure, size] = float(row["value"])
+            self._rounds.setdefault(group, {})[round_] = True
+            self._sizes.setdefault((group, measure), set()).add(size)
+
+    def _median(self, group, column, measure, size):
+        return self._values.median((group, column, measure, size))
+
+    def _has(self, group, column):
+        return any(key[:2] == (group, column) for key in self._values)
+
+    def rounds(self):
+        return ", ".join(f"{len(self._rounds[group])} of {group}" for group in GROUPS if group in self._rounds)
+
+    def _range(self, group, measure, size, one, other):
+        """The lowest and the highest ratio over the rounds that have both, and how many these are."""
+        ratios = [self._single[group, round_, one, measure, size] / self._single[group, round_, other, measure, size]
+                  for round_ in self._rounds[group] if (group, round_, one, measure, size) in self._single
+                  and (group, round_, other, measure, size) in self._single]
+        if len(ratios) < 2:
+            return "(1)" if ratios else tables.NONE
+        return f"{min(ratios):.2f}–{max(ratios):.2f} ({len(ratios)})"
+
+    def _ratio_cells(self, group, measure, size, column, other, lower_wins):
+        value = ratio(self._median(group, column, measure, size), self._median(group, other, measure, size))
+        goals = targets(column, measure, size)
+        sign = "≤" if lower_wins else "≥"
+        return [tables.fixed(value), self._range(group, measure, size, column, other),
+                *(f"{sign} {goal:.2f}" for goal in goals or ()), *[tables.NONE] * (0 if goals else 2),
+                self._score.met(value, goals, lower_wins)]
+
+    def _best(self, group, measure, size, lower_wins):
+        medians = {column: self._median(group, column, measure, size)
+                   for column in self._columns if column in INCUMBENTS}
+        medians = {column: value for column, value in medians.items() if value is not None}
+        return (min if lower_wins else max)(medians, key=medians.get, default=None)
+
+    def _line_row(self, group, columns, empty):
+        cells = [self._median(group, column, "line", 0) for column in columns]
+        if all(cell is None for cell in cells):
+            return []
+        return [["one cache line, ns", *(tables.fixed(cell, 0) for cell in cells), *[""] * empty]]
+
+    def _on_node(self, group, measure, heading, lower_wins):
+        if (group, measure) not in self._sizes or not any(self._has(group, column) for column in self._columns):
+            return ""
+        rows = []
+        for size in sorted(self._sizes[group, measure]):
+            best = self._best(group, measure, size, lower_wins)
+            rows.append([tables.size(size), *(self._missing.get(column) or
+                                              tables.figure(self._median(group, column, measure, size))
+                                              for column in self._columns), TITLES.get(best, tables.NONE),
+                         *self._ratio_cells(group, measure, size, "velo", best, lower_wins)])
+        heads = ["", *(TITLES[column] for column in self._columns), "best other", "velo / best", "in rounds", "must",
+                 "aim", "met"]
+        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
+                                                    rows + self._line_row(group, self._columns, 6))
+
+    def _device(self, group, measure, heading, lower_wins):
+        """velo with one rank a node, beside vader with CMA."""
+        if (group, measure) not in self._sizes or not self._has(group, "device"):
+            return ""
+        columns = ["device", *["device_before"] * self._has(group, "device_before"), "vader"]
+        rows = [[tables.size(size), *(tables.figure(self._median(group, column, measure, size)) for column in columns),
+                 *self._ratio_cells(group, measure, size, "device", "vader", lower_wins)]
+                for size in sorted(self._sizes[group, measure])]
+        heads = ["", *(TITLES[column] for column in columns), "velo / vader", "in rounds", "must", "aim", "met"]
+        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
+                                                    rows + self._line_row(group, columns, 5))
+
+    def _flow(self):
+        if ("flow", "alltoall") not in self._sizes:
+            return ""
+        rows = [[ranks, *(tables.figure(self._median("flow", mode, "alltoall", ranks)) for mode in ("static", "none")),
+                 *self._ratio_cells("flow", "alltoall", ranks, "static", "none", True)]
+                for ranks in sorted(self._sizes["flow", "alltoall"])]
+        heads = ["ranks", "static", "none", "static / none", "in rounds", "must", "aim", "met"]
+        return ("\n### Alltoall of 2 KiB for each process, one rank a node, 58 slots, us\n\n"
+                + tables.table(heads, "rrrrrrrl", rows))
+
+    def page(self):
+        text = f"\n## {self._name.capitalize()} rounds\n\nParts of rounds: {self.rounds()}.\n"
+        text += self._on_node("latency", "latency", "One-way latency on node, us", True)
+        text += self._on_node("bandwidth", "bandwidth", "Streaming on node, one direction, MB/s", False)
+        text += self._on_node("bandwidth", "both", "Streaming on node, both directions, MB/s", False)
+        text += self._on_node("rate", "rate", "Message rate on node, messages/s", False)
+        text += self._device("latency", "latency", "One-way latency, one rank a node, us", True)
+        text += self._device("bandwidth", "bandwidth", "Streaming, one rank a node, one direction, MB/s", False)
+        text += self._device("bandwidth", "both", "Streaming, one rank a node, both directions, MB/s", False)
+        text += self._device("rate", "rate", "Message rate, one rank a node, messages/s", False)
+        return text + self._flow(), self._score.summary(f"{self._name} rounds")
+
+
+class Memory:
+    """KiB of a rank. Each rank printed its own; a job's figure is their mean, and over rounds the median of that."""
+
+    def __init__(self, rows):
+        jobs = Samples()
+        for row in rows:
+            if row["group"] == "memory":
+                jobs.add((row["column"], int(row["where"].removeprefix("np")), row["measure"], int(row["size"]),
+                          row["round"]), row["value"])
+        self._rounds = Samples()
+        for key in jobs:
+            values = jobs.values(key)
+            self._rounds.add(key[:-1], sum(values) / len(values))
+        self._ranks = sorted({key[1] for key in self._rounds if key[1] > 1})
+
+    def added(self, column, ranks, measure, exchanges):
+        """KiB that a rank has more than one without a transport. That is one right after MPI_Init over tcp, less what
+        tcp adds to a job of one rank."""
+        parts = [self._rounds.median(key) for key in ((column, ranks, measure, exchanges), ("tcp", ranks, measure, 0),
+                                                      ("tcp", 1, measure, 0), ("alone", 1, measure, 0))]
+        if None in parts:
+            return None
+        value, base, tcp, alone = parts
+        return value - base + tcp - alone
+
+    @staticmethod
+    def _cells(score, value, vader):
+        if value is None or vader is None:
+            return [tables.fixed(value, 0), tables.NONE, tables.NONE]
+        if vader <= 0:
+            return [tables.fixed(value, 0), tables.NONE, "vader's is lost in the noise"]
+        return [f"{value:.0f}", f"{value / vader:.2f}", score.met(value / vader, (1, 0.5), True)]
+
+    def page(self):
+        if not self._ranks:
+            return "", None
+        score, rows = Score(), []
+        for measure in ("pss", "rss"):
+            for ranks in self._ranks:
+                for exchanges in (1, 300):
+                    vader, velo, device = (self.added(column, ranks, measure, exchanges)
+                                           for column in ("vader", "velo", "device"))
+                    rows.append([measure.upper(), ranks, exchanges, tables.fixed(vader, 0),
+                                 *self._cells(score, velo, vader), *self._cells(score, device, vader)])
+        text = ("\n## Memory\n\nKiB that a rank has more than one without any transport, mean of the ranks. must: "
+                "≤ 1.00 × vader's, aim: ≤ 0.50.\nPSS counts a page that n processes share as 1/n in each; RSS counts "
+                "it whole in each.\n\n")
+        heads = ["", "ranks", "after exchanges", "vader", "velo on node", "ratio", "met", "velo, one rank a node",
+                 "ratio", "met"]
+        return text + tables.table(heads, "lrrrrrlrrl", rows), score.summary("memory")
+
+
+def report(rows, missing):
+    """All tables of the rows of a compare.csv, and a sentence for each part on the targets that it meets."""
+    measured = {row["column"] for row in rows}
+    columns = [column for column in ON_NODE if column in measured or column in missing]
+    text, summaries = "", []
+    for name in ("near", "far"):
+        place = Place(name, rows, columns, missing)
+        if place.rounds():
+            page, summary = place.page()
+            text += page
+            summaries.append(summary)
+    mixed = Place("mixed", rows, columns, missing).rounds()
+    if mixed:
+        text += f"\nMixed parts of rounds, whose jobs ran at different distances, are in the CSV only: {mixed}.\n"
+    page, summary = Memory(rows).page()
+    return text + page, summaries + [summary] * bool(page)

@@ -1,0 +1,90 @@
+"""The tables of FC's figures, as CSV, and a page of all."""
+
+import csv
+import datetime
+import os
+
+from . import pictures, tables
+
+PAGE_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
+
+# FC's figures, simulated
+
+[simulation.md](../simulation.md#the-papers-figures) says what they mean and where they agree with the paper.
+Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
+Cells of several seeds have the median, and the least and the most in brackets.
+`make -C build pictures` draws them into `build/pictures/`.
+"""
+
+
+def text(cell):
+    if cell is None:
+        return ""
+    return f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+
+
+def _in_order(name):
+    """fc-4-14-hops after fc-4-1-hops, and names without a number last."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.removeprefix("fc-").split("-")]
+
+
+def _markdown(rows):
+    columns = rows[0]
+    shown = [i for i, name in enumerate(columns) if not name.endswith((" min", " max"))]
+
+    def cell(row, i):
+        if i + 2 < len(columns) and columns[i + 1] == columns[i] + " min" and row[i + 1] != row[i + 2]:
+            return f"{row[i]} ({row[i + 1]} to {row[i + 2]})"
+        return row[i]
+
+    return tables.table([columns[i] for i in shown], "r" * len(shown),
+                        [[cell(row, i) for i in shown] for row in rows[1:]])
+
+
+class Results:
+    """The folder that tables go to, and the one of their pictures."""
+
+    def __init__(self, folder, to):
+        self._folder, self._to = folder, to
+        self._written = []
+        os.makedirs(folder, exist_ok=True)
+
+    def _path(self, name, ending):
+        return os.path.join(self._folder, name + ending)
+
+    def table(self, name, title, columns, rows, picture=""):
+        self._written.append((name, title, picture))
+        with open(self._path(name, ".csv"), "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([[text(cell) for cell in row] for row in [columns, *rows]])
+        print(f"wrote {self._path(name, '.csv')}", flush=True)
+
+    def lines(self, name, title, ylabel, columns, rows):
+        """A table, and a picture with a line for each column after the first."""
+        self.table(name, f"{title}: {ylabel}", columns, rows, "lines")
+
+    def bars(self, name, title, ylabel, columns, rows):
+        """A table, and a picture with bars of each row's static and dynamic."""
+        self.table(name, f"{title}: {ylabel}", columns, rows, "bars")
+
+    def record(self, run, commit):
+        """Notes how the tables since the last call were made, in fc-runs.csv, makes the page fc.md of all, and draws
+        the pictures."""
+        path = self._path("fc-runs", ".csv")
+        noted = {row[0]: row for row in pictures.read_csv(path)[1:]} if os.path.exists(path) else {}
+        today = datetime.date.today().isoformat()
+        noted.update({name: [name, title, run, today, commit, picture] for name, title, picture in self._written})
+        rows = [noted[name] for name in sorted(noted, key=_in_order)]
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(
+                [["table", "title", "run", "date", "commit", "picture"], *rows])
+        with open(self._path("fc", ".md"), "w", encoding="utf-8") as file:
+            file.write(PAGE_HEAD)
+            for name, title, *how, _ in rows:
+                file.write(f"\n## {name}\n\n{title} ({', '.join(how)}; [CSV]({name}.csv)).\n\n")
+                file.write(_markdown(pictures.read_csv(self._path(name, ".csv"))))
+        for name, *_ in self._written:
+            pictures.draw(name, self._folder, self._to)
+        self._written = []
+
+    def scratch(self, name):
+        return self._path(name, ".trace")

@@ -1,0 +1,285 @@
+"""Measures velo between hosts beside the other transports that Open MPI has there, in one run.
+
+The hosts are namespaces of this machine (tests/hosts/hosts makes and removes them; root only), joined by veth pairs
+and a bridge; with --loopback there is one host, and its lo. A round runs each column once, one job after the other;
+figures are medians over rounds. Ranks 0 and 1 are pinned to two cores."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+from . import hosts_tables, npb, rows
+from .openmpi import (BUILD, PLUGIN, ROOT, Failed, OpenMpi, check_plugin, cpus, found, machine, output_of, read,
+                      run_job, timed_out)
+from .options import number, numbers, parser, words
+from .hosts_tables import GROUPS, MTL_OF, TITLES
+
+LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, 8, *range(10, 17), 18, 20, 22, 24))]
+BANDWIDTH_SIZES = [2 ** power for power in (16, 18, 20, 22)]
+IDLE_SIZES = [0, 8, 256, 2048, 16384, 65536, 1048576]
+PROVIDERS = {"net": "net", "rxm": "tcp;ofi_rxm"}
+NPB = ("is", "ft", "cg", "mg", "lu", "ep")
+ATTEMPTS = 6
+JOB_SECONDS_MAX = 240
+
+
+def arguments(given):
+    options = parser("hosts", __doc__)
+    add = options.add_argument
+    add("--only", type=words(*GROUPS), default=[group for group in GROUPS if group != "npb"], metavar="LIST",
+        help=f"groups: {','.join(GROUPS)} (default: all but npb)")
+    add("--columns", type=words(*TITLES), default=list(TITLES), metavar="LIST",
+        help=f"of {','.join(TITLES)} (default: all)")
+    add("--sizes", type=numbers(0, "bytes"), metavar="LIST", help="bytes, for latency and bandwidth")
+    add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
+    add("--line-max", type=float, default=100, metavar="NS",
+        help="a job that begins or ends while a cache line takes longer from core to core is run again, at most "
+             f"{ATTEMPTS} times in all (default: 100)")
+    add("--loopback", action="store_true", help="one host, over lo")
+    add("--plugin", default=PLUGIN, metavar="DIR", help="where mca_btl_velo.so is (default: build/.libs)")
+    add("--before", metavar="DIR", help="another such folder, measured in columns of its own")
+    add("--npb", default="", metavar="DIR",
+        help="NAS Parallel Benchmarks, NAME.A.x or NAME.A.RANKS, for the group npb")
+    add("--mca", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="for velo's jobs")
+    add("--out", default=os.path.join(BUILD, "hosts"), metavar="DIR",
+        help="for CSV, tables and logs (default: build/hosts)")
+    add("--add", action="store_true", help="adds rounds to those in --out")
+    add("--report", action="store_true", help="measures nothing; makes the tables from what is in --out")
+    add("--write-docs", action="store_true",
+        help="also writes the tables, and docs/short-of-must-hosts.md behind them, to docs/results/hosts.md")
+    add("--inside", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args(given)
+    if "npb" in chosen.only and not os.path.isdir(chosen.npb):
+        options.error(f"--npb: '{chosen.npb}' is no folder of benchmarks")
+    if chosen.before:
+        chosen.columns += [column + "_before" for column in chosen.columns if column.startswith("velo")]
+    return chosen
+
+
+class Jobs:
+    """Runs jobs and keeps their rows, each a line where,group,round,column,measure,size,value."""
+
+    def __init__(self, options):
+        self.options = options
+        self.mpi = OpenMpi()
+        self.where = "loopback" if options.loopback else "veth"
+        self.interface = "lo" if options.loopback else "eth0"
+        self.csv = rows.Kept(os.path.join(options.out, "hosts.csv"), "where", "group", "round", "column", "measure",
+                             "size", "value")
+        self.round = 0
+
+    def command(self, column, layout, mca=None):
+        """mpirun and its arguments. `layout`: ranks on h1, h2, ...; on one host where it is loopback. [0, N]: on
+        mpirun's own host."""
+        options, environment, parameters = self.options, {}, {}
+        btl, plugin, pml = None, None, "ob1"
+        before = column.endswith("_before")
+        column = column.removesuffix("_before")
+        if column.startswith("velo"):
+            btl, plugin = "velo", os.path.abspath(options.before if before else options.plugin)
+            if column in MTL_OF:
+                parameters["btl_velo_if_include"] = self.interface
+                environment["OMPI_MCA_btl_velo_provider_include"] = PROVIDERS[column.removeprefix("velo_")]
+                if options.loopback:
+                    parameters |= {"btl_velo_ranks_per_node": 1, "btl_velo_device": "ofi"}
+            parameters |= dict(options.mca)
+        elif column.startswith("mtl"):
+            pml, parameters["mtl"] = "cm", "ofi"
+            environment["OMPI_MCA_mtl_ofi_provider_include"] = PROVIDERS[column.removeprefix("mtl_")]
+            # net is not found with lo. Without a name it takes another interface's address, which goes over lo too.
+            if not options.loopback:
+                environment["FI_TCP_IFACE"] = environment["FI_NET_IFACE"] = self.interface
+        elif column == "ucx":
+            pml, parameters = "ucx", {"pml_ucx_tls": "any", "pml_ucx_devices": "any"}
+            environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": self.interface}
+        else:
+            btl, parameters["btl_tcp_if_include"] = "tcp", self.interface
+        ranks = sum(layout)
+        command = self.mpi.command(ranks, btl, plugin, yields=ranks > 2, pml=pml, mca=parameters | (mca or {}))
+        if not options.loopback and layout[0] != 0:
+            agent = os.environ.get("HOSTS_AGENT", "AGENT")
+            command += (["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent] if self.mpi.is_4()
+                        else ["--prtemca", "plm_ssh_agent", agent])
+            command += ["--host", ",".join(f"h{i + 1}:{n}" for i, n in enumerate(layout) if n)]
+        # A provider's name may have a semicolon, which does not survive the launch agent's shell.
+        return command + ["env", *(f"{name}={value}" for name, value in environment.items())]
+
+    def run(self, group, column, layout, program, mca=None):
+        """The job's output."""
+        name = "-".join([self.where, group, str(self.round), column, "_".join(map(str, layout))])
+        log = os.path.join(self.options.out, "logs", name)
+        status = run_job(self.command(column, layout, mca) + program, log, JOB_SECONDS_MAX, log + ".out")
+        if timed_out(status):
+            raise Failed(f"the job did not end within {JOB_SECONDS_MAX} s: {log}")
+        if status != 0:
+            raise Failed(f"the job ended with {status}: {log}")
+        return read(log + ".out")
+
+    def write(self, group, column, measured):
+        """`measured`: measure, size, value."""
+        self.csv.add([self.where, group, self.round, column, *row] for row in measured)
+
+    def measure(self, group, column, layout, probe, *words_, mca=None, label=None):
+        """A job of a probe, again where the cores were far."""
+        for _ in range(ATTEMPTS):
+            output = self.run(group, column, layout, [self.mpi.compile(probe), *words_], mca)
+            measured = rows.parse(output)
+            if not measured:
+                raise Failed(f"the job of {group} over {column} printed nothing")
+            if all(row.value <= self.options.line_max for row in measured if row.measure == "line"):
+                break
+        self.write(group, label or column, [row[2:] for row in measured])
+
+    def pairs(self, group, measures, sizes):
+        text = ",".join(map(str, sizes))
+        for column in self.options.columns:
+            if column != "floor":
+                self.measure(group, column, [1, 1], "pairs", "--label", column, "--pairs", "0-1", "--measures",
+                             measures, "--sizes", text)
+            elif group == "latency":
+                self.measure(group, column, [1, 1], "afar", "floor", column, self.interface, text)
+
+    def velo_columns(self):
+        return [column for column in self.options.columns if column.startswith("velo")]
+
+    def one_round(self):
+        for group in self.options.only:
+            started = time.monotonic()
+            getattr(self, "group_" + group)()
+            print(f" {group} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+
+    def group_latency(self):
+        self.pairs("latency", "latency", self.options.sizes or LATENCY_SIZES)
+
+    def group_bandwidth(self):
+        self.pairs("bandwidth", "bandwidth,both", self.options.sizes or BANDWIDTH_SIZES)
+
+    def group_rate(self):
+        self.pairs("rate", "rate", [8])
+
+    def group_fetch(self):
+        """Not on one host: a window of its ranks is shared memory, whatever the BTL."""
+        for column in self.velo_columns() if not self.options.loopback else ():
+            self.measure("fetch", column, [1, 1], "afar", "fetch", column)
+
+    def group_idle(self):
+        """On one host, with the network's device open and silent, and without it."""
+        opened = {"btl_velo_device": "ofi", "btl_velo_if_include": self.interface, "btl_velo_ranks_per_node": 0}
+        for label, mca in (("closed", {"btl_velo_device": "sim"}), ("open", opened)):
+            self.measure("idle", "velo", [2], "pairs", "--label", label, "--pairs", "0-1", "--measures", "latency",
+                         "--sizes", ",".join(map(str, IDLE_SIZES)), mca=mca, label=label)
+
+    def group_init(self):
+        """MPI_Init and MPI_Finalize of two ranks of mpirun's own host, alone."""
+        for device in ("sim", "auto", "ofi"):
+            self.measure("init", "velo", [0, 2], "afar", "init", device, label=device,
+                         mca={"btl_velo_device": device, "btl_velo_if_include": "lo"})
+
+    def group_incast(self):
+        for column in self.velo_columns():
+            self.measure("incast", column, [31] if self.options.loopback else [1, 10, 10, 10], "afar", "incast", column,
+                         "3", mca={"btl_velo_stats": 1})
+
+    def group_peers(self):
+        for column in self.velo_columns():
+            self.measure("peers", column, [16] if self.options.loopback else [1, 15], "afar", "peers", column)
+
+    def group_npb(self):
+        for name, ranks in ((name, ranks) for name in NPB for ranks in (2, 4)):
+            # Programs of NPB 3.4 are for any number of ranks, those of 3.3 for one.
+            choices = [os.path.join(self.options.npb, f"{name}.A.{end}") for end in ("x", ranks)]
+            program = next((path for path in choices if os.path.exists(path)), None)
+            layout = [ranks] if self.options.loopback else [ranks // 2, ranks // 2]
+            for column in self.options.columns if program else ():
+                if column == "floor":
+                    continue
+                output = self.run("npb", column, layout, [program])
+                if not npb.verified(output):
+                    raise Failed(f"{name}.A over {column} with {ranks} ranks is not verified")
+                self.write("npb", column, [[f"{name}.A", ranks, npb.figure(output, "Mop/s total")]])
+
+
+def measure(options):
+    jobs = Jobs(options)
+    first = jobs.csv.begin(add=True)
+    for jobs.round in range(first, first + options.rounds):
+        print(f"round {jobs.round - first + 1} of {options.rounds}:", end="", file=sys.stderr)
+        jobs.one_round()
+        print(file=sys.stderr)
+
+
+HEAD = """<!-- Written by bench/run hosts; not to be edited. -->
+
+# Between hosts
+
+velo between two hosts beside what else Open MPI has there: each round runs one job of each, one after the other, and
+figures are medians over rounds. `floor` is a bare non-blocking TCP socket: half a ping-pong, or its stream. The hosts
+are namespaces of one machine with {cpus} cores, so a rank has a core, the kernel's part of the network included, and
+streaming is a matter of copies. Cores that share no cache for a while make everything slower: a job that begins or
+ends while a cache line takes more than {line_max:.0f} ns from core to core is run again, at most {attempts} times in
+all. `best` is the best of the columns that are neither velo's nor the floor. Ratios of latencies below 1, and of all
+others above 1, are in velo's favour.
+
+| | |
+|---|---|
+| CPU | {cpu} |
+| kernel | {kernel} |
+| Open MPI, libfabric | {mpi}, {fabric} |
+
+| column | command |
+|---|---|
+"""
+
+
+def head(options):
+    """The machine, and the commands as a reader would type them in the repository."""
+    chosen = argparse.Namespace(**{**vars(options), "plugin": PLUGIN, "loopback": False, "mca": []})
+    jobs = Jobs(chosen)
+    cpu, kernel, mpi = machine(jobs.mpi)
+    text = HEAD.format(line_max=options.line_max, attempts=ATTEMPTS, cpus=cpus(), cpu=cpu, kernel=kernel, mpi=mpi,
+                       fabric=found(r"libfabric: (.*)", output_of("fi_info", "--version")) or "unknown")
+    for column, title in TITLES.items():
+        if column != "floor":
+            command = " ".join(jobs.command(column, [1, 1])).removesuffix(" env").replace(" --allow-run-as-root", "")
+            text += f"| {title} | `{command.replace(ROOT, '$PWD').replace(jobs.mpi.mpirun, 'mpirun')}` |\n"
+    return text
+
+
+def report(options):
+    csv = Jobs(options).csv
+    if not os.path.exists(csv.path):
+        raise Failed(f"there is no {csv.path}; measure first")
+    text = hosts_tables.report(csv.rows())
+    print(text, end="")
+    if options.write_docs:
+        parts = [head(options) + text, read(os.path.join(ROOT, "docs", "short-of-must-hosts.md"))]
+        with open(os.path.join(ROOT, "docs", "results", "hosts.md"), "w", encoding="utf-8") as file:
+            file.write("\n".join(parts))
+
+
+def main(given):
+    options = arguments(given)
+    if options.report:
+        report(options)
+        return 0
+    os.makedirs(os.path.join(options.out, "logs"), exist_ok=True)
+    if options.inside:
+        measure(options)
+        return 0
+    check_plugin(options.plugin)
+    jobs = Jobs(options)
+    for probe in ("pairs", "afar"):
+        jobs.mpi.compile(probe)
+    jobs.csv.begin(options.add)
+    if options.loopback:
+        measure(options)
+    else:
+        command = [os.path.join(ROOT, "tests", "hosts", "hosts"), "4", sys.executable,
+                   os.path.join(ROOT, "bench", "run"), "hosts", *given, "--inside"]
+        status = subprocess.run(command, check=False).returncode
+        if status != 0:
+            return status
+    report(options)
+    return 0
