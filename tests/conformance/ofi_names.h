@@ -3,6 +3,8 @@
 
 #include <rdma/fabric.h>
 
+#include "tests/conformance/libfabric_leaks.h"
+
 namespace velo::conformance {
 
 /// Reliable datagrams over TCP by themselves.
