@@ -20,20 +20,18 @@ works no_flow_control "${two[@]}" --mca btl_velo_flow_control none "$bindir/many
 works no_piggybacking_and_odd_mailboxes -np 4 --mca btl_velo_ranks_per_node 1 --mca btl_velo_mailbox_slots 97 \
     --mca btl_velo_piggyback 0 "$bindir/collectives" --quick
 
-# lines_of_denial: how many lines tell of denied copies, each naming what to do.
-lines_of_denial() {
-    grep -c 'velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none' "$work/out"
+# says_denied LINES MPIRUN_ARGUMENTS...: data is right, and so many lines tell of denied copies, each naming what to do.
+says_denied() {
+    passes "${@:2}" &&
+        (($(grep -c 'velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none' "$log") == $1))
 }
 
-# denied RANKS WHEN ERRNO LAYOUT [NP]: data is right, and one rank of each node that is denied says so.
+# denied RANKS WHEN ERRNO LAYOUT [NP]: one rank of each node that is denied says so.
 denied() {
-    local name="direct_copies_denied_to_$1_at_the_$2_by_$3_with_$4_ranks_a_node" ok=no lines=1 np=${5:-2}
+    local name="direct_copies_denied_to_$1_at_the_$2_by_$3_with_$4_ranks_a_node" lines=1 np=${5:-2}
     ((np > 2)) && name+="_on_$np"
-    wanted "$name" || return 0
     [[ $1 == all && $4 == 1 ]] && lines=$np
-    passes -np "$np" --mca btl_velo_ranks_per_node "$4" "$faultdir/denied" "$1" "$2" "$3" &&
-        (($(lines_of_denial) == lines)) && ok=yes
-    verdict "$name" "$ok"
+    try "$name" says_denied "$lines" -np "$np" --mca btl_velo_ranks_per_node "$4" "$faultdir/denied" "$1" "$2" "$3"
 }
 for layout in 0 1; do
     denied 1 start EPERM $layout
@@ -95,14 +93,11 @@ if [[ -e $plugindir/velo_ofi.so ]]; then
     network=("${two[@]}" --mca btl_velo_device ofi --mca btl_velo_if_include lo)
     works delayed_packets_and_stalls_over_a_network "${network[@]}" \
         --mca btl_velo_faults seed=1,delay=0.01:200us,stall=0.001:1ms "$bindir/sizes" --quick
+    goes_on_in_messages() { passes "$@" && has_line "device failed a transfer messages"; }
     for program_words in "$bindir/sizes --quick" "$faultdir/onesided move"; do
-        name="$(basename "${program_words% *}")_over_a_network_that_fails_transfers_loses_nothing"
-        wanted "$name" || continue
-        ok=no
         # shellcheck disable=SC2086
-        passes "${network[@]}" --mca btl_velo_faults seed=1,rma_fail=0.3 $program_words &&
-            has_line "device failed a transfer messages" && ok=yes
-        verdict "$name" "$ok"
+        try "$(basename "${program_words% *}")_over_a_network_that_fails_transfers_loses_nothing" goes_on_in_messages \
+            "${network[@]}" --mca btl_velo_faults seed=1,rma_fail=0.3 $program_words
     done
     refused a_fault_that_a_network_has_not_is_named_with_those_that_it_has \
         "btl_velo_faults=seed=1,die_after=5 'die_after=5' no such fault delay=P:T, stall=P:T, rma_fail=P," \
