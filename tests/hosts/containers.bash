@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 run_containers() {
-    local -a own_pids=(-c) # and the rest of a container
+    local kind=-c
     with_hosts 2 all_containers
 }
 
@@ -14,7 +14,7 @@ in_container=(bash -c 'exec "$0" on "h$((1 + OMPI_COMM_WORLD_RANK * 2 / OMPI_COM
 all_containers() {
     local -a ofi=(--mca btl_velo_device ofi) arguments=(--watchdog 40 --quick)
     if [[ $btl == *tcp* ]]; then
-        echo "SKIP containers over $btl: btl/tcp would carry what velo refuses"
+        skip "containers over $btl" 'btl/tcp would carry what velo refuses'
         return
     fi
     run_case containers_p2p '2|2' "${ofi[@]}" "${in_container[@]}" "$bindir/p2p" "${arguments[@]}"
@@ -24,19 +24,16 @@ all_containers() {
     if unshare --user true 2>/dev/null; then
         run_case containers_of_users_p2p '1|1' "${ofi[@]}" unshare --user --map-root-user "$bindir/p2p" "${arguments[@]}"
     else
-        echo 'SKIP containers_of_users_p2p: user namespaces cannot be made here'
+        skip containers_of_users_p2p 'user namespaces cannot be made here'
     fi
-    refused_containers
+    case_on_hosts 'containers_are_refused 1|1' refused_containers
 }
 
 # A job that sees one host only has no network, and says what to do.
 refused_containers() {
-    local start=$EPOCHREALTIME why=
-    wanted containers_are_refused || return 0
     if run_job '1|1' "${in_container[@]}" "$bindir/p2p" --watchdog 40 --quick; then
         why='it passed'
     elif ! grep -q 'cannot reach rank .*its shared memory cannot be attached: .*btl_velo_device=ofi' "$log"; then
         why='no line says that the peer is in another container, and what to do'
     fi
-    verdict containers_are_refused '1|1' "$start" "$why"
 }

@@ -27,16 +27,16 @@ run_faults() {
         [[ $name ]] || continue
         wanted "$name" || continue
         [[ $when == default || $full || ${#only[@]} != 0 ]] || continue
-        lacks_tool "$name" || with_hosts 2 run_fault "$name"
+        lacks_tool "$name" || with_hosts 2 fault "$name"
     done <<<"$fault_table"
 }
 
 # lacks_tool CASE: whether this machine lacks what the case needs, which is then said.
 lacks_tool() {
     if [[ $1 == loss_* ]] && ! command -v nft >/dev/null; then
-        echo "SKIP $1: nft (package nftables) is missing"
+        skip "$1" 'nft (package nftables) is missing'
     elif [[ $1 == @(delay|fabric)_* && ! -c /dev/net/tun ]]; then
-        echo "SKIP $1: /dev/net/tun is missing"
+        skip "$1" '/dev/net/tun is missing'
     else
         return 1
     fi
@@ -46,19 +46,16 @@ lacks_tool() {
 
 start_traffic() {
     local -a where
-    local tries
     mapfile -t where < <(ranks "$layout")
-    mpirun "${base[@]}" "${where[@]}" --mca btl_tcp_if_include "$network" --mca btl_velo_if_include "$network" \
-        --mca btl_velo_peer_timeout "$peer_timeout_s" "$traffic" "$traffic_s" >"$log" 2>&1 </dev/null &
-    job=$!
-    for ((tries = 0; tries < 200; ++tries)); do
-        grep -q '^started' "$log" && return 0
-        kill -0 "$job" 2>/dev/null || break
-        sleep 0.1
-    done
+    start_job "${where[@]}" --mca btl_tcp_if_include "$network" --mca btl_velo_if_include "$network" \
+        --mca btl_velo_peer_timeout "$peer_timeout_s" "$traffic" "$traffic_s"
+    await 20 started_or_ended && grep -q '^started' "$log" && return
     why='the traffic did not start'
     return 1
 }
+
+job_ended() { ! kill -0 "$job" 2>/dev/null; }
+started_or_ended() { grep -q '^started' "$log" || job_ended; }
 
 # ranks_on HOST: prints the processes that exchange traffic there.
 ranks_on() { "$hosts" processes "$1" | sed -n 's/ traffic$//p'; }
@@ -72,11 +69,8 @@ make_relay() {
     : >"$work/relay.log"
     "$relay" "$@" "$(<"$HOSTS_DIR/h1")" "$(<"$HOSTS_DIR/h2")" >"$work/relay.log" 2>&1 </dev/null &
     relay_pid=$!
-    local tries i
-    for ((tries = 0; tries < 50; ++tries)); do
-        grep -q '^ready' "$work/relay.log" && break
-        sleep 0.05
-    done
+    await 3 grep -q '^ready' "$work/relay.log"
+    local i
     for i in 1 2; do
         "$hosts" on "h$i" ip addr add "10.78.0.$i/24" dev slow0 && "$hosts" on "h$i" ip link set slow0 up && continue
         cp "$work/relay.log" "$log"
@@ -192,17 +186,13 @@ fault_connections_reset() {
 
 # wait_for_end SECONDS: sets outcome.
 wait_for_end() {
-    local deadline=$((SECONDS + $1)) status tries
-    while kill -0 "$job" 2>/dev/null && ((SECONDS < deadline)); do sleep 0.1; done
-    if kill -0 "$job" 2>/dev/null; then
+    local status
+    if ! await "$1" job_ended; then
         outcome=hung
         [[ $says != - ]] && grep -qE "$says" "$log" && no_ranks_left && outcome=told
         printf 'no end after %s s\n' "$1" >>"$log"
         kill -TERM "$job"
-        for ((tries = 0; tries < 30; ++tries)); do
-            kill -0 "$job" 2>/dev/null || break
-            sleep 0.1
-        done
+        await 3 job_ended
         kill -KILL "$job" 2>/dev/null
         wait "$job" 2>/dev/null
         return
@@ -224,16 +214,21 @@ no_ranks_left() {
     return 0
 }
 
-# run_fault NAME: the verdict compares what happened with the table.
-run_fault() {
-    local name=$1 layout=1+1 start=$EPOCHREALTIME
-    local seconds over_tcp over_velo leaves says allowed
-    read -r _ _ seconds over_tcp over_velo leaves says < <(grep "^$name " <<<"$fault_table")
-    job='' why='' outcome='' relay_pid='' network=eth0
+# fault NAME
+fault() {
+    local layout=1+1
     [[ $full ]] && layout=2+2
+    case_on_hosts "$1 $layout" run_fault "$1"
+}
+
+# run_fault NAME: compares what happened with the table.
+run_fault() {
+    local seconds over_tcp over_velo leaves says allowed
+    local job='' outcome='' relay_pid='' network=eth0
+    read -r _ _ seconds over_tcp over_velo leaves says < <(grep "^$1 " <<<"$fault_table")
     allowed=$over_velo
     [[ $btl == *tcp* ]] && allowed=$over_tcp
-    "fault_$name"
+    "fault_$1"
     [[ $job ]] && wait_for_end "$seconds"
     end_relay
     if [[ ! $why && ! $outcome =~ ^($allowed)$ ]]; then
@@ -241,7 +236,7 @@ run_fault() {
     elif [[ ! $why && $btl != *tcp* ]]; then
         judge_lines
     fi
-    if [[ ! $why && $outcome == passed && $(type -t "felt_$name") ]] && ! "felt_$name"; then
+    if [[ ! $why && $outcome == passed && $(type -t "felt_$1") ]] && ! "felt_$1"; then
         why='the traffic did not meet what was done to it'
     fi
     # A job that hung was killed, and what mpirun then leaves is its own.
@@ -249,7 +244,6 @@ run_fault() {
         if [[ $leaves == nothing ]]; then nothing_left; else nothing_left 'traffic|velo'; fi || why='something was left'
     fi
     [[ $why ]] || name+=" ($outcome)"
-    verdict "$name" "$layout" "$start" "$why"
 }
 
 # velo is silent where nothing was lost, and says its sentence where the job ends.

@@ -30,11 +30,11 @@ all_programs() {
     for program in "${programs[@]}"; do
         wanted "$program" || continue
         if [[ $btl == *tcp* && ${not_beside_tcp[$program]:-} ]]; then
-            echo "SKIP $program over $btl: ${not_beside_tcp[$program]}"
+            skip "$program over $btl" "${not_beside_tcp[$program]}"
             continue
         fi
         if [[ $program == dynamic ]]; then
-            echo "SKIP $program over $btl: $no_dynamic_windows"
+            skip "$program over $btl" "$no_dynamic_windows"
             continue
         fi
         layouts=(1+1 2+2 3+1)
@@ -55,7 +55,7 @@ all_programs() {
 # Each host gets a further network that no other one is in, as a container engine makes it. A job finds the way by the names of
 # its hosts; where it is told to take these networks, it ends with a line that names them.
 other_networks() {
-    local host start=$EPOCHREALTIME why=
+    local host
     wanted networks_of_one_host || wanted networks_that_do_not_meet || return 0
     for host in 1 2; do
         "$hosts" on "h$host" ip -batch - <<IP
@@ -66,16 +66,17 @@ link set aaa1 up
 IP
     done
     run_case networks_of_one_host 1+1 "$bindir/p2p" --watchdog 40 --quick
-    if wanted networks_that_do_not_meet; then
-        if run_job 1+1 --mca btl_velo_if_include 172.16.0.0/12 --mca btl_velo_peer_timeout 3 "$bindir/p2p" --watchdog 40 \
-            --quick; then
-            why='it passed'
-        elif ! grep -q 'never answered: its address 172\..* is in another network than aaa0 (172\.' "$log"; then
-            why='no line names the networks'
-        fi
-        verdict networks_that_do_not_meet 1+1 "$start" "$why"
-    fi
+    case_on_hosts 'networks_that_do_not_meet 1+1' apart
     for host in 1 2; do "$hosts" on "h$host" ip link del aaa0; done
+}
+
+apart() {
+    if run_job 1+1 --mca btl_velo_if_include 172.16.0.0/12 --mca btl_velo_peer_timeout 3 "$bindir/p2p" --watchdog 40 \
+        --quick; then
+        why='it passed'
+    elif ! grep -q 'never answered: its address 172\..* is in another network than aaa0 (172\.' "$log"; then
+        why='no line names the networks'
+    fi
 }
 
 # Jobs of two mpiruns (tests/mpi/run: two_jobs) do not meet between hosts: orted crashes in orte_rml_base_parse_uris, over
@@ -86,15 +87,12 @@ run_spawn() {
 
 # Without contact slots a mailbox is for its job alone: a job that meets another one ends, and says what to do.
 refused_spawn() {
-    local start=$EPOCHREALTIME why=
-    wanted spawn_is_refused || return 0
     if run_job 2to8 --mca btl_velo_flow_control static "$bindir/lifecycle" --watchdog 40 \
         --quick --only comm_spawn; then
         why='it passed'
     elif ! grep -q 'cannot reach rank .* of another job, on another host, .*btl_velo_flow_control=dynamic' "$log"; then
         why='no line says that the peer is of another job, and what to do'
     fi
-    verdict spawn_is_refused 2to8 "$start" "$why"
 }
 
 # Numbers of processes of another host mean nothing under --own-pids, and jobs waits until its children's are gone.
@@ -103,12 +101,12 @@ all_spawns() {
     if [[ $host_series == 4.* ]]; then
         run_case jobs_connect 1+1 "$bindir/jobs" --watchdog 40 --quick --only connect_within_a_job
     elif wanted jobs_connect; then
-        echo "SKIP jobs_connect over $btl: MPI_Comm_accept fails between hosts of 5.0.7, over tcp as well"
+        skip "jobs_connect over $btl" 'MPI_Comm_accept fails between hosts of 5.0.7, over tcp as well'
     fi
-    [[ $btl == *tcp* ]] || refused_spawn
-    if [[ $full && ! ${own_pids[*]} ]]; then
+    [[ $btl == *tcp* ]] || case_on_hosts 'spawn_is_refused 2to8' refused_spawn
+    if [[ $full && ! $own_pids ]]; then
         run_case jobs_spawns 2to8 "$bindir/jobs" --watchdog 40 --quick --only several_spawns_alive --only spawn_leaves_nothing
     fi
-    wanted two_jobs && echo "SKIP two_jobs over $btl: orted of 4.1.4 crashes when jobs of two mpiruns meet through a port"
+    wanted two_jobs && skip "two_jobs over $btl" 'orted of 4.1.4 crashes when jobs of two mpiruns meet through a port'
     return 0
 }

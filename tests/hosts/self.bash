@@ -3,17 +3,6 @@
 
 up_s_max=3
 
-# verify NAME WHY: PASS without a reason.
-verify() {
-    if [[ ! $2 ]]; then echo "PASS $1"; else echo "FAIL $1: $2"; fi
-}
-
-# counted NAME WHY: the same outside, where this script counts.
-counted() {
-    verify "$@"
-    if [[ ! $2 ]]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
-}
-
 # --- Outside.
 
 # Every process that is started from here carries this word in its environment.
@@ -42,29 +31,22 @@ state() {
 
 # same_state: why this machine is not as before; nothing if it is. An interface ends a moment after its namespace.
 same_state() {
-    local tries
-    for ((tries = 0; tries < 20; ++tries)); do
-        [[ $(state) == "$before" && ! $(marked) ]] && return
-        sleep 0.1
-    done
+    await 2 is_same && return
     printf 'left behind: processes %s; ' "$(marked)"
     diff <(printf '%s\n' "$before") <(state) | grep '^[<>]'
 }
 
+is_same() { [[ $(state) == "$before" && ! $(marked) ]]; }
+
 # start_sleeper [OPTION]: hosts with a command that does not end, in the background; waits until they are up.
 start_sleeper() {
-    local tries
     rm -f "$work/up"
     # Bash cannot trap a signal that is ignored at its start, as SIGINT is in the background.
     # shellcheck disable=SC2016
     TMPDIR=$work/tmp env --default-signal=INT "$hosts" "$@" 3 bash -c ': >"$1"; "$2" on h2 sleep 1000 & exec sleep 1000' up "$work/up" "$hosts" \
         >/dev/null 2>&1 </dev/null &
     sleeper=$!
-    for ((tries = 0; tries < 100; ++tries)); do
-        [[ -e $work/up ]] && return 0
-        sleep 0.1
-    done
-    return 1
+    await 10 test -e "$work/up"
 }
 
 # ends_by SIGNAL STATUS [OPTION]: hosts is killed midway, and nothing is left.
@@ -76,32 +58,31 @@ ends_by() {
     status=$?
     [[ ! $why && $status != "$2" ]] && why="the exit status is $status, not $2"
     [[ $why ]] || why=$(same_state)
-    counted "nothing_is_left_after_SIG$1${3:+_own_pids}" "$why"
+    verdict "nothing_is_left_after_SIG$1${3:+_own_pids}" "$why"
 }
 
 test_hosts() {
-    local start seconds status why pids name
+    local start seconds status why name
     mkdir "$work/tmp"
     with_hosts 2 inside_nothing
     before=$(state)
-    for pids in '' -p; do
-        own_pids=(${pids:+-p})
-        name=${pids:+_own_pids}
+    for kind in '' -p; do
+        name=${kind:+_own_pids}
         start=$EPOCHREALTIME
         with_hosts 4 inside_nothing
         seconds=$(seconds_since "$start")
         why=
         awk -v took="$seconds" -v max="$up_s_max" 'BEGIN { exit !(took >= max) }' && why="it took $seconds s"
-        counted "four_hosts_up_and_down_in_less_than_${up_s_max}_s$name" "$why"
+        verdict "four_hosts_up_and_down_in_less_than_${up_s_max}_s$name" "$why"
         with_hosts 3 inside_hosts
-        counted "nothing_is_left$name" "$(same_state)"
+        verdict "nothing_is_left$name" "$(same_state)"
     done
-    own_pids=()
+    kind=
     if [[ -c /dev/net/tun ]]; then
         with_hosts 2 inside_relay
-        counted nothing_is_left_by_the_relay "$(same_state)"
+        verdict nothing_is_left_by_the_relay "$(same_state)"
     else
-        echo 'SKIP the_relay: /dev/net/tun is missing'
+        skip the_relay '/dev/net/tun is missing'
     fi
     ends_by TERM 143
     ends_by TERM 143 -p
@@ -112,7 +93,7 @@ test_hosts() {
     "$hosts" 2 bash -c 'exit 7'
     status=$?
     ((status == 7)) || why="it is $status, not 7"
-    counted the_exit_status_is_the_commands "$why"
+    verdict the_exit_status_is_the_commands "$why"
 }
 
 two_at_once() {
@@ -124,7 +105,7 @@ two_at_once() {
     kill -TERM "$first"
     wait "$first" 2>/dev/null
     [[ $why ]] || why=$(same_state)
-    counted two_at_once_do_not_meet "$why"
+    verdict two_at_once_do_not_meet "$why"
 }
 
 # --- On h0.
@@ -161,7 +142,7 @@ inside_reachable() {
     for from in ${HOSTS_LIST//,/ }; do
         for to in h0 ${HOSTS_LIST//,/ }; do expect "$from" "$to" refused; done
     done
-    verify every_host_reaches_every_host "$why"
+    verdict every_host_reaches_every_host "$why"
 }
 
 inside_hosts() {
@@ -169,35 +150,35 @@ inside_hosts() {
     inside_reachable
     names=$(for host in ${HOSTS_LIST//,/ }; do "$hosts" on "$host" hostname; done | tr '\n' ,)
     [[ $names == "$HOSTS_LIST," && $(hostname) == h0 ]] || why="they are $(hostname) and $names"
-    verify each_host_has_its_name "$why"
+    verdict each_host_has_its_name "$why"
 
     why=
     "$hosts" on h1 touch /dev/shm/hosts-test
     [[ $("$hosts" on h1 ls /dev/shm) == hosts-test ]] || why='the file is not there'
     [[ $("$hosts" on h2 ls -A /dev/shm) || $(ls -A /dev/shm) ]] && why='a file of h1 is elsewhere'
-    verify each_host_has_its_shared_memory "$why"
+    verdict each_host_has_its_shared_memory "$why"
 
     why=
-    local kind kinds=(net uts ipc mnt) own
-    [[ ${own_pids[*]} ]] && kinds+=(pid)
-    for kind in "${kinds[@]}"; do
-        own=$({ readlink "/proc/self/ns/$kind"; for host in ${HOSTS_LIST//,/ }; do "$hosts" on "$host" readlink "/proc/self/ns/$kind"; done; } | sort -u | wc -l)
-        ((own == 4)) || why="of 4 hosts, $own have a namespace $kind of their own"
+    local space kinds=(net uts ipc mnt) own
+    [[ $kind ]] && kinds+=(pid)
+    for space in "${kinds[@]}"; do
+        own=$({ readlink "/proc/self/ns/$space"; for host in ${HOSTS_LIST//,/ }; do "$hosts" on "$host" readlink "/proc/self/ns/$space"; done; } | sort -u | wc -l)
+        ((own == 4)) || why="of 4 hosts, $own have a namespace $space of their own"
     done
-    verify each_host_has_its_namespaces "$why"
+    verdict each_host_has_its_namespaces "$why"
 
-    if [[ ${own_pids[*]} ]]; then
+    if [[ $kind ]]; then
         why=
         (($("$hosts" on h1 bash -c 'echo $$') < 100)) || why='the numbers of processes are high'
         [[ $("$hosts" on h1 cat /proc/1/cmdline | tr '\0' ' ') == *keep_host* ]] || why='the first process is another'
-        verify each_host_has_its_process_numbers "$why"
+        verdict each_host_has_its_process_numbers "$why"
     fi
 
     why=
     "$hosts" on h2 bash -c 'sleep 1000 & disown; sleep 0.01 & disown'
     sleep 0.2
     [[ $("$hosts" processes h2) =~ ^[0-9]+\ sleep$ ]] || why="they are: $("$hosts" processes h2)"
-    verify processes_of_a_host "$why"
+    verdict processes_of_a_host "$why"
 
     why=
     "$hosts" link h2 down
@@ -205,7 +186,7 @@ inside_hosts() {
     expect h1 h3 refused
     "$hosts" link h2 up
     expect h1 h2 refused
-    verify a_link_goes_down_and_up "$why"
+    verdict a_link_goes_down_and_up "$why"
 
     if command -v nft >/dev/null; then
         why=
@@ -213,9 +194,9 @@ inside_hosts() {
         expect h1 h2 "${unreachable[@]}"
         "$hosts" loss h2 0
         expect h1 h2 refused
-        verify a_host_loses_what_arrives "$why"
+        verdict a_host_loses_what_arrives "$why"
     else
-        echo 'SKIP a_host_loses_what_arrives: nft (package nftables) is missing'
+        skip a_host_loses_what_arrives 'nft (package nftables) is missing'
     fi
 
     why=
@@ -226,7 +207,7 @@ inside_hosts() {
     local alive
     alive=$(grep -ls '^sleep' /proc/[0-9]*/comm)
     [[ $alive ]] && why="a process of the dead host is alive: $alive"
-    verify a_killed_host_is_dead "$why"
+    verdict a_killed_host_is_dead "$why"
 }
 
 # round_trip_ms: the shortest of five, of refused connections over the relay; the first one also resolves addresses.
@@ -245,14 +226,14 @@ inside_relay() {
     make_relay --delay-us 20000
     ms=$(round_trip_ms)
     ((ms >= 40 && ms < 100)) || why="a round trip with 20 ms each way took $ms ms"
-    verify the_relay_delays "$why"
+    verdict the_relay_delays "$why"
 
     why=
     kill -USR1 "$relay_pid"
     expect h1 10.78.0.2 "${unreachable[@]}"
     kill -USR2 "$relay_pid"
     expect h1 10.78.0.2 refused
-    verify the_relay_cuts_and_joins "$why"
+    verdict the_relay_cuts_and_joins "$why"
     end_relay
 
     # Of 400 frames, 20 % +- 10 % are lost. The address is given, as its resolution may be lost as well.
@@ -264,12 +245,12 @@ inside_relay() {
     end_relay
     lost=$(sed -n 's/^from device 0: .* carried, \([0-9]*\) lost.*/\1/p' "$work/relay.log")
     ((lost >= 40 && lost <= 130)) || why="of 400 frames it lost $lost"
-    verify the_relay_loses "$why"
+    verdict the_relay_loses "$why"
 
     why=
     "$relay" --loss-per-mille 2000 1 1 2>/dev/null
     (($? == 2)) || why='a loss of 2000 per mille is no usage error'
     "$relay" 1 99999999 >"$work/relay.log" 2>&1
     [[ $? == 1 && $(<"$work/relay.log") == *'cannot open /proc/99999999/ns/net'* ]] || why='a missing process is not named'
-    verify the_relay_says_what_is_wrong "$why"
+    verdict the_relay_says_what_is_wrong "$why"
 }
