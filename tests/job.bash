@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One MPI job and its verdict: what the runners of tests share. Sourced by them; by itself it is a job for other scripts:
+# One MPI job and its verdict, for all runners of tests. They source it; by itself it is a job for other scripts:
 #
 #   tests/job.bash PLUGINDIR ARGUMENT...    mpirun with the arguments that every job has, and these
 set -uo pipefail
@@ -10,9 +10,9 @@ mpirun=${MPIRUN:-mpirun}
 host_read "$mpirun"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# --- Options. A runner adds its own to this table, of one of these kinds: flag; path, which exists; folder, which is made;
-# word, the last one counts; list, of all that were given; words, a list whose elements stand in one word; program, which is
-# handed to the program. `operand` takes words that are no options.
+# --- Options. A runner adds its own to this table; its function `operand` takes the words that are no options. Kinds:
+# flag, path (exists), folder (is made), word (the last one counts), list (of all that were given), words (one word
+# holds elements of a list) and program (is passed on to the program).
 declare -A options=([--bindir]=path [--plugindir]=path [--only]=list [--logs]=folder [--mca-extra]=words)
 bindir='' plugindir='' logs='' only=() mca_extra=() program_arguments=()
 
@@ -66,7 +66,8 @@ begin() {
     parse_options "${@:2}"
     local option
     for option in "${needed[@]}"; do [[ ${!option} ]] || wrong "--$option is needed"; done
-    work=$(mktemp -d "${TMPDIR:-/tmp}/job.XXXXXX") && logs=${logs:-$(mktemp -d "${TMPDIR:-/tmp}/job-logs.XXXXXX")} || exit 2
+    work=$(mktemp -d "${TMPDIR:-/tmp}/job.XXXXXX") || exit 2
+    [[ $logs ]] || logs=$(mktemp -d "${TMPDIR:-/tmp}/job-logs.XXXXXX") || exit 2
     # The folder of logs stays only if there is something in it.
     trap 'rm -rf "$work"; rmdir "$logs" 2>/dev/null' EXIT
     log=$work/log
@@ -85,11 +86,11 @@ await() {
     done
 }
 
-# Where a job may leave something of velo's, and what is there.
+# Folders in which a job may leave files of velo's, and those files.
 velo_folders=(/dev/shm)
 files_of_velo() { find "${velo_folders[@]}" -maxdepth 2 -name '*velo*' ! -path "$work*" 2>/dev/null | sort; }
 
-# left_since FILES: whether there are others now. Another job's may have been seen at their birth; what is ours would stay.
+# left_since FILES: whether there are others now, which stay; another job's may have been seen at their birth.
 left_since() {
     local left
     left=$(comm -13 <(printf '%s\n' "$1") <(files_of_velo))
@@ -99,8 +100,8 @@ left_since() {
     [[ $left ]] && why="left behind: $left"
 }
 
-# job ARGUMENT...: one mpirun in $work, started by $within, that ends within $seconds_max. Sets $log, its output, and $ended.
-# Returns its status; if something is left behind, that sets why and is a failure.
+# job ARGUMENT...: one mpirun in $work, started by $within, that ends within $seconds_max. Sets $log, its output, and
+# $ended, the time of its end. Returns its status; if something is left behind, that sets why and is a failure.
 within=()
 job() {
     local before status limit_s=${seconds_max:-60}
@@ -161,7 +162,7 @@ verdict() {
     kept=${1// /-}
     kept=$logs/${kept//[^[:alnum:]_.+-]/+}.log
     { printf '+'; printf ' %q' "${command[@]}"; echo; cat "$log"; } >"$kept"
-    # What a check says matters more than what mpirun says of the exit that follows.
+    # Failed checks come first: they matter more than mpirun's lines on the exit that follows.
     { grep '^FAIL' "$log" | cut -c 1-1000; tail -n 30 "$log"; echo "log: $kept"; } | sed 's/^/    /'
     return 1
 }

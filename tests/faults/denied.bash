@@ -20,10 +20,10 @@ works no_flow_control "${two[@]}" --mca btl_velo_flow_control none "$bindir/many
 works no_piggybacking_and_odd_mailboxes -np 4 --mca btl_velo_ranks_per_node 1 --mca btl_velo_mailbox_slots 97 \
     --mca btl_velo_piggyback 0 "$bindir/collectives" --quick
 
-# says_denied LINES MPIRUN_ARGUMENTS...: data is right, and so many lines tell of denied copies, each naming what to do.
+# says_denied LINES MPIRUN_ARGUMENTS...: data is right, and LINES lines tell of denied copies and name the remedy.
 says_denied() {
-    passes "${@:2}" &&
-        (($(grep -c 'velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none' "$log") == $1))
+    local line='velo: rank [0-9]*: the kernel does not permit direct copies .*btl_velo_single_copy=none'
+    passes "${@:2}" && (($(grep -c "$line" "$log") == $1))
 }
 
 # denied RANKS WHEN ERRNO LAYOUT [NP]: one rank of each node that is denied says so.

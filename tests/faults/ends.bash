@@ -1,7 +1,7 @@
 # Ends of a job, and what is left behind. Sourced by run.
 # shellcheck shell=bash
 
-# A survivor's message about a rank that was killed. %d: its rank, its process.
+# A survivor's line on a rank that was killed. %d: its rank, its process.
 death_line='velo: rank %d\\b.*\(pid %d\\b.*\) has ended'
 # Survivors must be gone by then.
 end_seconds=5
@@ -51,7 +51,7 @@ ends_by_kill() {
 one_is_killed() {
     local pid victim=
     start_end "$1" --mca orte_enable_recovery "$2" "$faultdir/end" stay || return
-    # Which rank the process is, its environment says.
+    # The environment of a process has its rank.
     for pid in "${ranks[@]}"; do
         tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && victim=$pid
     done

@@ -1,4 +1,4 @@
-# Other things that processes do: fork, change their memory, run beside another job. Sourced by run.
+# Processes that fork, change their memory or run beside another job. Sourced by run.
 # shellcheck shell=bash
 
 for layout in 0 1; do

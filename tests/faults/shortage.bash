@@ -1,7 +1,7 @@
-# Shortages: memory, descriptors, room in /dev/shm, processors. Sourced by run.
+# Shortages of memory, descriptors, room in /dev/shm and processors. Sourced by run.
 # shellcheck shell=bash
 
-# Where /dev/shm is a few full pages, with files of somebody else's that have the names of velo's memory.
+# A /dev/shm of a few full pages, with files of another user that have the names of velo's memory.
 within_full_dev_shm=(unshare --mount)
 ((UID == 0)) || within_full_dev_shm+=(--map-root-user)
 # shellcheck disable=SC2016
@@ -54,7 +54,8 @@ cpus=0,1
 (($(nproc) > 1)) || cpus=0
 for layout in 0 1 2; do
     seconds_max=120 OMPI_MCA_mpi_yield_when_idle=1 works "eight_ranks_on_two_processors_with_${layout}_a_node" -np 8 \
-        --oversubscribe --bind-to none --mca btl_velo_ranks_per_node $layout taskset -c $cpus "$bindir/collectives" --quick
+        --oversubscribe --bind-to none --mca btl_velo_ranks_per_node $layout \
+        taskset -c $cpus "$bindir/collectives" --quick
 done
-seconds_max=120 OMPI_MCA_mpi_yield_when_idle=0 works eight_ranks_on_two_processors_that_do_not_yield -np 8 --oversubscribe \
-    --bind-to none taskset -c $cpus "$program" --quick
+seconds_max=120 OMPI_MCA_mpi_yield_when_idle=0 works eight_ranks_on_two_processors_that_do_not_yield -np 8 \
+    --oversubscribe --bind-to none taskset -c $cpus "$program" --quick

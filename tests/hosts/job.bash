@@ -73,8 +73,8 @@ run_job() {
     nothing_left && [[ $ok == yes ]]
 }
 
-# passes_again LAYOUT ARGUMENT...: Open MPI may fail to start a spawned process (spawned.h); such a run says nothing about
-# velo, and is made again.
+# passes_again LAYOUT ARGUMENT...: a job that passes. Open MPI may fail to start a spawned process (spawned.h); such a
+# run says nothing about velo, and is made again.
 passes_again() {
     local tries
     for ((tries = 1; tries <= 3; ++tries)); do

@@ -162,7 +162,10 @@ inside_hosts() {
     local space kinds=(net uts ipc mnt) own
     [[ $kind ]] && kinds+=(pid)
     for space in "${kinds[@]}"; do
-        own=$({ readlink "/proc/self/ns/$space"; for host in ${HOSTS_LIST//,/ }; do "$hosts" on "$host" readlink "/proc/self/ns/$space"; done; } | sort -u | wc -l)
+        own=$({
+            readlink "/proc/self/ns/$space"
+            for host in ${HOSTS_LIST//,/ }; do "$hosts" on "$host" readlink "/proc/self/ns/$space"; done
+        } | sort -u | wc -l)
         ((own == 4)) || why="of 4 hosts, $own have a namespace $space of their own"
     done
     verdict each_host_has_its_namespaces "$why"

@@ -1,7 +1,7 @@
-# What the two runners share: layouts, and the runs of each program. Sourced, never run itself.
+# Layouts, and the runs of each program, for the two runners. Sourced, never run itself.
 #
-# A sourcing script sets all_programs, and the functions np_list_of PROGRAM, which prints the numbers of ranks it may run
-# with, and launch PROGRAM NP, which calls run_mpi.
+# A sourcing script sets all_programs, and the functions np_list_of PROGRAM, which prints the numbers of ranks that the
+# program may run with, and launch PROGRAM NP, which calls run_mpi.
 # shellcheck shell=bash
 
 # shellcheck source=../job.bash
