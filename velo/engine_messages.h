@@ -1,270 +1,325 @@
-/// Engine: messages on their way out, at once or queued. Part of engine.h.
+/// Messages between engines: what this process asks of its peers, and what it does for their transfers.
+///
+/// A peer's request is checked against the own translation table, and answered with a status. An answer
+/// counts only from the peer that was asked.
 #pragma once
 
-#include "velo/base/copy.h"
-#include "velo/engine.h"
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "rma/pending_op.h"
+#include "velo/atomics.h"
+#include "velo/base/atu_table.h"
+#include "velo/base/intrusive_queue.h"
+#include "velo/peer.h"
+#include "velo/send_queue.h"
+#include "velo/wire.h"
 
 namespace velo {
 
-template <class D>
-template <bool kCopies>
-inline Status Engine<D>::send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag) {
-    const std::lock_guard guard(lock_);
-    if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
-        !peer.gone && on_node_.send_line(peer.index, parts, tag)) {
-        return Status::kOk;
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class EngineMessages {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using State = rma::TransferState<velo_peer>;
+    using Op = rma::PendingOp<velo_peer>;
+
+    EngineMessages(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    void send_control(velo_peer& peer, const EngineHeader& header);
+    void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
+    void receive(velo_peer& peer, const std::byte* data, uint32_t bytes);
+    /// A message of Origin::kControl or kPush that was queued has left, or never will.
+    void completed(velo_send_t& send, Status status);
+    /// A piece of an answered pull that waited, and whose memory was deregistered meanwhile.
+    [[nodiscard]] bool source_gone(const velo_send_t& send) const {
+        if (static_cast<Origin>(send.origin) != Origin::kPush || send.done != 0) return false;
+        const auto& push = static_cast<const Push&>(send);
+        return push.source_key != 0 && !core_.on_node.atu().view().valid(push.source_nla, push.source_key);
     }
-    if constexpr (kCopies) {
-        return send_or_copy(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
-    } else {
-        return send_other_now(peer, parts.header, parts.header_bytes, parts.payload, parts.payload_bytes, tag);
+
+  private:
+    /// A message that fits its header, queued until it has left.
+    struct Control : velo_send_t {
+        EngineHeader header;
+        velo_peer* peer = nullptr;
+    };
+    /// Memory on its way out in messages: the answer to a pull, or a copied put.
+    struct Push : velo_send_t {
+        EngineHeader header;
+        velo_peer* peer = nullptr;
+        uint64_t address = 0;
+        uint64_t left = 0;
+        uint64_t source_nla = 0;  ///< of an answered pull: revoked, it stops
+        uint32_t source_key = 0;
+    };
+
+    /// Limits of what is kept for each peer of what it asks for; a well-behaved peer cannot exceed them. A
+    /// pull holds a cookie of the asker's until it is answered. So does whatever else is answered, but every
+    /// piece of a put that fails has an answer of its own.
+    static constexpr uint32_t kPullsMax = rma::kPendingOpsMax;
+    static constexpr uint32_t kAnswersMax = 2 * rma::kPendingOpsMax;
+
+    void advance_push(Push& push);
+    void push_ended(Push& push, Status status);
+    Status translate_request(uint64_t& nla, uint32_t& key, uint64_t bytes, uint32_t access,
+                             uint64_t& address);
+    void on_pull(velo_peer& peer, const EngineHeader& header);
+    void on_pull_data(const velo_peer& peer, const EngineHeader& header, const std::byte* data,
+                      uint32_t bytes);
+    void on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    void on_atomic(velo_peer& peer, const EngineHeader& header);
+    void on_done(const velo_peer& peer, const EngineHeader& header);
+
+    Core& core_;
+    Parts& parts_;
+    base::IntrusiveQueue<velo_send_t> free_controls_;
+    base::IntrusiveQueue<velo_send_t> free_pushes_;
+    std::deque<Control> controls_;
+    std::deque<Push> pushes_;
+};
+
+/// An answer that is one too many for a peer that takes none is dropped.
+template <class Env>
+void EngineMessages<Env>::send_control(velo_peer& peer, const EngineHeader& header) {
+    const bool answer = header.opcode == Opcode::kDone;
+    if (answer && peer.answers == kAnswersMax) [[unlikely]] {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    auto* control = static_cast<Control*>(free_controls_.pop_front());
+    if (control == nullptr) control = &controls_.emplace_back();
+    control->header = header;
+    control->peer = &peer;
+    control->data[0] = &control->header;
+    control->bytes[0] = sizeof control->header;
+    control->bytes[1] = 0;
+    control->tag = 0;
+    if (parts_.queue.submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
+        free_controls_.push_back(control);
+    } else if (answer) {
+        ++peer.answers;
     }
 }
 
-template <class D>
-Status Engine<D>::send_other_now(velo_peer& peer, const void* header, uint32_t header_bytes,
-                                 const void* payload, uint32_t payload_bytes, uint8_t tag) {
-    velo_send_t send = {.data = {header, payload},
-                        .bytes = {header_bytes, payload_bytes},
-                        .next = nullptr,
-                        .total = header_bytes + payload_bytes,
-                        .done = 0,
-                        .tag = tag,
-                        .message_class = static_cast<uint8_t>(MessageClass::kHost),
-                        .origin = 0,
-                        .stalled = false};
-    if (!peer.pending.empty()) return Status::kAgain;
-    if (peer.path != VELO_PATH_DEVICE) return try_send(peer, send);
-    // Half a message must not go: no sender would be left for the rest.
-    if (waits_for_others(peer, send.total) || !velo_->sendable(peer.index, send.total)) return Status::kAgain;
-    const Status status = velo_->send_whole(peer.index, send);
-    if (status == Status::kOk) peer.sent_poll = polls_;
-    return status;
-}
-
-template <class D>
-std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
-    lock_.lock();
-    Status status = Status::kOk;
-    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.gone) {
-        if (std::byte* room = on_node_.reserve_whole(peer.index, bytes, status)) return room;
+template <class Env>
+void EngineMessages<Env>::completed(velo_send_t& send, Status status) {
+    if (static_cast<Origin>(send.origin) == Origin::kPush) {
+        auto& push = static_cast<Push&>(send);
+        return status == Status::kOk ? advance_push(push) : push_ended(push, status);
     }
-    lock_.unlock();
-    return nullptr;
+    auto& control = static_cast<Control&>(send);
+    const EngineHeader header = control.header;
+    if (header.opcode == Opcode::kDone) --control.peer->answers;
+    free_controls_.push_back(&send);
+    // A request that did not get there is not answered.
+    const bool asked =
+        header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic || header.opcode == Opcode::kJoint;
+    if (status != Status::kOk && asked) parts_.transfers.end(header.cookie, status, 0);
 }
 
-template <class D>
-void Engine<D>::commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
-    on_node_.commit(peer.index, MessageClass::kHost, tag, bytes, true);
-    lock_.unlock();
+template <class Env>
+void EngineMessages<Env>::start_push(velo_peer& peer, const EngineHeader& header, uint64_t address,
+                                     uint64_t bytes) {
+    auto* push = static_cast<Push*>(free_pushes_.pop_front());
+    if (push == nullptr) push = &pushes_.emplace_back();
+    push->header = header;
+    push->peer = &peer;
+    push->address = address;
+    push->left = bytes;
+    push->source_nla = header.opcode == Opcode::kPullData ? header.nla : 0;
+    push->source_key = header.opcode == Opcode::kPullData ? header.key : 0;
+    push->bytes[1] = 0;
+    advance_push(*push);
 }
 
-/// A message of the host's that waits shows that the host does not wait for it: a blocking send would have polled
-/// until it left. So the next short messages are copied, and the host is finished with them, until that message
-/// leaves or as many were copied as it allowed; then the host's next one shows again.
-template <class D>
-Status Engine<D>::send_or_copy(velo_peer& peer, const void* header, uint32_t header_bytes, const void* payload,
-                               uint32_t payload_bytes, uint8_t tag) {
-    const Status status = send_other_now(peer, header, header_bytes, payload, payload_bytes, tag);
-    const uint32_t bytes = header_bytes + payload_bytes;
-    if (status != Status::kAgain) [[likely]]
-        return status;
-    if (peer.copies_left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
-    void* const memory = memory_.allocate(peer.memory, sizeof(velo_send_t) + bytes);
-    if (memory == nullptr) return Status::kAgain;
-    auto* const copy = new (memory) velo_send_t{};
-    auto* const data = reinterpret_cast<std::byte*>(copy + 1);
-    if (header_bytes != 0) std::memcpy(data, header, header_bytes);
-    if (payload_bytes != 0) std::memcpy(data + header_bytes, payload, payload_bytes);
-    copy->data[0] = data;
-    copy->bytes[0] = copy->total = bytes;
-    copy->tag = tag;
-    copy->message_class = static_cast<uint8_t>(MessageClass::kHost);
-    copy->origin = static_cast<uint8_t>(Origin::kCopy);
-    --peer.copies_left;
-    enqueue(peer, *copy);
-    return Status::kOk;
-}
-
-template <class D>
-bool Engine<D>::send(velo_peer& peer, velo_send_t& send) {
-    const std::lock_guard guard(lock_);
-    if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
-    peer.copies_grant = std::clamp(2 * peer.copies_grant, kCopiesMin, kCopiesMax);
-    peer.copies_left = peer.copies_grant;
-    return false;
-}
-
-/// True: the message has left. False: it is queued, and completed() will be called for it.
-template <class D>
-bool Engine<D>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
-    send.message_class = static_cast<uint8_t>(message_class);
-    send.origin = static_cast<uint8_t>(origin);
-    send.done = 0;
-    send.total = send.bytes[0] + send.bytes[1];
-    send.stalled = false;
-    if (peer.pending.empty() && !waits_for_others(peer, send.total) && try_send(peer, send) == Status::kOk) {
-        peer.sent_poll = polls_;
-        return true;
-    }
-    enqueue(peer, send);
-    return false;
-}
-
-template <class D>
-Status Engine<D>::try_send(velo_peer& peer, velo_send_t& send) {
-    if (peer.path == VELO_PATH_DEVICE) return velo_->send(peer.index, send);
-    if (peer.gone) [[unlikely]]
-        return Status::kPeerDead;
-    Status status = Status::kOk;
-    const auto room = on_node_.reserve(peer.index, send.total, status);
-    if (room.first == nullptr) return status;
-    if (room.rest == nullptr) {
-        gather(send, 0, room.first, send.total);
-    } else {
-        gather(send, 0, room.first, shm::kInlineBytesMax);
-        const uint32_t rest = send.total - shm::kInlineBytesMax;
-        if (on_node_.nontemporal(peer.index, send.total)) {
-            gather(send, shm::kInlineBytesMax, room.rest, rest, base::copy_nontemporal);
+/// Sends the next pieces of a push, until one has to wait or all have left.
+template <class Env>
+void EngineMessages<Env>::advance_push(Push& push) {
+    const uint32_t message_bytes_max = push.peer->path == VELO_PATH_ON_NODE
+                                           ? core_.on_node.message_bytes_max()
+                                           : core_.options.params.device_message_bytes_max;
+    const uint32_t piece_max = std::min(static_cast<uint32_t>(core_.options.params.copy_chunk),
+                                        message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
+    do {
+        const uint32_t sent = push.bytes[1];  // by the message that has just left
+        push.address += sent;
+        if (push.header.opcode == Opcode::kPutData) {
+            push.header.nla += sent;
         } else {
-            gather(send, shm::kInlineBytesMax, room.rest, rest);
+            push.header.value += sent;
         }
-    }
-    on_node_.commit(peer.index, static_cast<MessageClass>(send.message_class), send.tag, send.total);
-    return Status::kOk;
+        if (push.left == 0) {
+            push_ended(push, Status::kOk);
+            return;
+        }
+        if (push.source_key != 0 && !core_.on_node.atu().view().valid(push.source_nla, push.source_key)) {
+            push_ended(push, Status::kAtuFault);
+            return;
+        }
+        const auto piece = static_cast<uint32_t>(std::min<uint64_t>(push.left, piece_max));
+        push.left -= piece;
+        push.header.last = push.left == 0;
+        push.data[0] = &push.header;
+        push.bytes[0] = sizeof push.header;
+        push.data[1] = reinterpret_cast<const void*>(push.address);
+        push.bytes[1] = piece;
+        push.tag = 0;
+    } while (parts_.queue.submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
 }
 
-template <class D>
-void Engine<D>::enqueue(velo_peer& peer, velo_send_t& send) {
-    peer.pending.push_back(&send);
-    ++pending_;
-    ++counters_.pending_count;
-    counters_.pending_hwm = std::max(counters_.pending_hwm, pending_);
-    if (!peer.in_pending) {
-        peer.in_pending = true;
-        pending_peers_.push_back(&peer);
+/// All of a push has left, or nothing more of it will. A copied put that was refused meanwhile ends only now:
+/// until here its memory was in use.
+template <class Env>
+void EngineMessages<Env>::push_ended(Push& push, Status status) {
+    const bool put = push.header.opcode == Opcode::kPutData;
+    const uint32_t cookie = push.header.cookie;
+    velo_peer& peer = *push.peer;
+    free_pushes_.push_back(&push);
+    if (!put) {
+        --peer.pulls;
+        if (status == Status::kOk || status == Status::kPeerDead) return;
+        ++core_.counters.atu_faults;
+        send_control(peer,
+                     {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = cookie});
+        return;
+    }
+    Op* waiting = parts_.pending.find(cookie);
+    if (waiting == nullptr) return;
+    waiting->pushing = false;
+    if (waiting->refused == Status::kOk) waiting->refused = status;
+    if (waiting->refused != Status::kOk) parts_.transfers.end(cookie, waiting->refused, 0);
+}
+
+template <class Env>
+void EngineMessages<Env>::receive(velo_peer& peer, const std::byte* data, uint32_t bytes) {
+    EngineHeader header;
+    if (bytes < sizeof header) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    std::memcpy(&header, data, sizeof header);
+    const std::byte* body = data + sizeof header;
+    const uint32_t body_bytes = bytes - static_cast<uint32_t>(sizeof header);
+    switch (header.opcode) {
+        case Opcode::kPull: on_pull(peer, header); return;
+        case Opcode::kPullData: on_pull_data(peer, header, body, body_bytes); return;
+        case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
+        case Opcode::kAtomic: on_atomic(peer, header); return;
+        case Opcode::kDone: on_done(peer, header); return;
+        case Opcode::kJoint: parts_.coop.on_call(peer, header); return;
+        case Opcode::kJointData: parts_.coop.on_data(peer, header, data, bytes); return;
+    }
+    ++core_.counters.engine_malformed;
+}
+
+/// The address that a request names, by a registration or, where its sender's handle was of no use, by
+/// itself. `nla` and `key` are the registration's afterwards.
+template <class Env>
+Status EngineMessages<Env>::translate_request(uint64_t& nla, uint32_t& key, uint64_t bytes, uint32_t access,
+                                              uint64_t& address) {
+    const base::AtuView& atu = core_.on_node.atu().view();
+    if (key == kKeyOfAddress && atu.find(nla, bytes, access, nla, key) != Status::kOk)
+        return Status::kAtuFault;
+    return atu.translate(nla, bytes, key, access, address);
+}
+
+template <class Env>
+void EngineMessages<Env>::on_pull(velo_peer& peer, const EngineHeader& header) {
+    const auto refuse = [&](uint64_t& counter, Status status) {
+        ++counter;
+        send_control(
+            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
+    };
+    uint64_t address = 0;
+    uint64_t nla = header.nla;
+    uint32_t key = header.key;
+    if (header.value == 0 || translate_request(nla, key, header.value, kAccessRead, address) != Status::kOk) {
+        return refuse(core_.counters.atu_faults, Status::kAtuFault);
+    }
+    if (peer.pulls == kPullsMax) return refuse(core_.counters.engine_malformed, Status::kProtocol);
+    ++peer.pulls;
+    start_push(peer, {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = nla, .key = key}, address,
+               header.value);
+}
+
+template <class Env>
+void EngineMessages<Env>::on_pull_data(const velo_peer& peer, const EngineHeader& header,
+                                       const std::byte* data, uint32_t bytes) {
+    Op* waiting = parts_.pending.find(header.cookie);
+    if (waiting == nullptr || waiting->kind != Op::Kind::kPullChunk || waiting->state->peer != &peer ||
+        header.value != waiting->received || bytes > waiting->bytes - waiting->received) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    std::memcpy(static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received,
+                data, bytes);
+    waiting->received += bytes;
+    if (waiting->received != waiting->bytes) return;
+    State& state = *waiting->state;
+    parts_.pending.release(header.cookie);
+    parts_.transfers.chunk_done(state, Status::kOk);
+}
+
+template <class Env>
+void EngineMessages<Env>::on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data,
+                                      uint32_t bytes) {
+    uint64_t address = 0;
+    uint64_t nla = header.nla;
+    uint32_t key = header.key;
+    const Status status = translate_request(nla, key, bytes, kAccessWrite, address);
+    if (status == Status::kOk) {
+        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
+    } else {
+        ++core_.counters.atu_faults;
+    }
+    // A piece that fails ends the whole; what is answered after that finds no one waiting.
+    if (status != Status::kOk || header.last != 0) {
+        send_control(
+            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
     }
 }
 
-/// A piece of an answered pull that waited, and whose memory was deregistered meanwhile.
-template <class D>
-bool Engine<D>::source_gone(const velo_send_t& send) {
-    if (static_cast<Origin>(send.origin) != Origin::kPush || send.done != 0) return false;
-    const auto& push = static_cast<const Push&>(send);
-    return push.source_key != 0 && !on_node_.atu().view().valid(push.source_nla, push.source_key);
+template <class Env>
+void EngineMessages<Env>::on_atomic(velo_peer& peer, const EngineHeader& header) {
+    EngineHeader answer = {.opcode = Opcode::kDone, .cookie = header.cookie};
+    uint64_t address = 0;
+    uint64_t nla = header.nla;
+    uint32_t key = header.key;
+    Status status = Status::kProtocol;
+    if ((header.width == 4 || header.width == 8) && header.atomic < VELO_ATOMIC_COUNT) {
+        status = translate_request(nla, key, header.width, kAccessAtomic, address);
+        if (status == Status::kOk && address % header.width != 0) status = Status::kBadParam;
+    }
+    if (status == Status::kOk) {
+        answer.value = apply_atomic(static_cast<velo_atomic_t>(header.atomic), header.width, address,
+                                    header.value, header.compare);
+        ++core_.counters.atomics_served;
+    } else {
+        ++core_.counters.atu_faults;
+    }
+    answer.status = static_cast<uint8_t>(status);
+    send_control(peer, answer);
 }
 
-/// A message of this peer's is tried again.
-template <class D>
-void Engine<D>::unpark(velo_peer& peer) {
-    parked_peers_ -= peer.parked;
-    peer.parked = false;
-}
-
-/// Peers whose messages wait for credits are left alone until flow control says that they can send.
-template <class D>
-uint32_t Engine<D>::drive_pending() {
-    uint32_t sent = 0;
-    if (parked_peers_ != 0) {
-        for (DeviceAddr ready = kNoAddr; velo_->take_ready(ready);) {
-            if (ready < by_device_.size() && by_device_[ready] != nullptr) unpark(*by_device_[ready]);
-        }
-        if (parked_peers_ == pending_peers_.size()) return 0;
+template <class Env>
+void EngineMessages<Env>::on_done(const velo_peer& peer, const EngineHeader& header) {
+    const Op* found = parts_.pending.find(header.cookie);
+    const auto status = static_cast<Status>(header.status);
+    // A pull that went well ends with its last data, so only its failure is announced.
+    const bool expected = found != nullptr && found->state->peer == &peer &&
+                          header.status <= static_cast<uint8_t>(kLastStatus) &&
+                          (found->kind == Op::Kind::kPutChunk || found->kind == Op::Kind::kAtomic ||
+                           ((found->kind == Op::Kind::kPullChunk || found->kind == Op::Kind::kCoopBlock) &&
+                            status != Status::kOk));
+    if (!expected) {
+        ++core_.counters.engine_malformed;
+        return;
     }
-    // An upcall may change the list and every queue, so nothing of them is held across one.
-    for (size_t i = 0; i < pending_peers_.size(); ++i) {
-        velo_peer& peer = *pending_peers_[i];
-        if (peer.parked) continue;
-        while (velo_send_t* send = peer.pending.front()) {
-            if (gathers_ && peer.path == VELO_PATH_DEVICE) {
-                const uint32_t together = send_together(peer);
-                sent += together;
-                if (together != 0) continue;
-            }
-            const Status status = source_gone(*send) ? Status::kAtuFault : try_send(peer, *send);
-            if (status == Status::kAgain) {
-                peer.parked = peer.path == VELO_PATH_DEVICE && velo_->waits_for_credits(peer.index);
-                parked_peers_ += peer.parked;
-                break;
-            }
-            if (status == Status::kPeerDead) [[unlikely]]
-                tell_of_end(peer);
-            if (status != Status::kOk && send->stalled) [[unlikely]]
-                velo_->stall_ended(peer.index);
-            peer.pending.pop_front();
-            --pending_;
-            ++sent;
-            if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
-            completed(*send, status);
-        }
-        if (peer.pending.empty() && i < pending_peers_.size() && pending_peers_[i] == &peer) {
-            peer.in_pending = false;
-            pending_peers_[i] = pending_peers_.back();
-            pending_peers_.pop_back();
-            --i;
-        }
-    }
-    return sent;
-}
-
-/// Sends messages from the front of a peer's queue in one go. Returns how many left; 0 leaves the first to try_send().
-template <class D>
-uint32_t Engine<D>::send_together(velo_peer& peer) {
-    std::array<velo_send_t*, kTogetherMax> sends;
-    uint32_t count = 0;
-    uint32_t packets = 0;
-    for (velo_send_t* send = peer.pending.front(); send != nullptr && count < sends.size(); send = send->next) {
-        packets += packets_for(send->total);
-        if (send->total > kGatheredBytesMax) break;
-        if (send->done != 0 || source_gone(*send) || !velo_->sendable_whole(peer.index, packets)) break;
-        sends[count++] = send;
-    }
-    if (count < 2 || velo_->send_together(peer.index, std::span(sends).first(count)) != Status::kOk) return 0;
-    peer.sent_poll = polls_;
-    // An upcall may look at the queue, and send.
-    for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
-    pending_ -= count;
-    for (velo_send_t* send : std::span(sends).first(count)) {
-        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
-        completed(*send, Status::kOk);
-    }
-    return count;
-}
-
-/// A queued message has left, or never will.
-template <class D>
-void Engine<D>::completed(velo_send_t& send, Status status) {
-    switch (static_cast<Origin>(send.origin)) {
-        case Origin::kHost: {
-            base::Unlocked unlocked(lock_);
-            options_.host.sent(options_.host.context, &send, static_cast<int>(status));
-            break;
-        }
-        case Origin::kCopy:
-            // If it never will, the peer's end is reported to the host.
-            memory_.free(&send);
-            break;
-        case Origin::kControl: {
-            auto& control = static_cast<Control&>(send);
-            const EngineHeader header = control.header;
-            if (header.opcode == Opcode::kDone) --control.peer->answers;
-            free_controls_.push_back(&send);
-            // A request that did not get there has no answer.
-            const bool asked = header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic ||
-                               header.opcode == Opcode::kJoint;
-            if (status != Status::kOk && asked) wait_ended(header.cookie, status, 0);
-            break;
-        }
-        case Origin::kPush: {
-            auto& push = static_cast<Push&>(send);
-            if (status == Status::kOk) {
-                advance_push(push);
-            } else {
-                push_ended(push, status);
-            }
-            break;
-        }
-    }
+    parts_.transfers.end(header.cookie, status, header.value);
 }
 
 }  // namespace velo

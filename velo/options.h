@@ -4,7 +4,7 @@
 #include <string>
 
 #include "velo/base/topology.h"
-#include "velo/engine.h"
+#include "velo/engine_options.h"
 
 namespace velo {
 

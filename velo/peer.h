@@ -22,21 +22,22 @@ struct velo_peer {
     uint32_t index = 0;  ///< shm::PeerIndex or DeviceAddr, by path
     uint64_t name = 0;
     uint32_t rank = 0;
-    bool connected = false;   ///< by us; a peer that only wrote to us is not yet
-    bool direct = false;      ///< CMA or the device's RMA works with it, as far as is known
-    bool in_pending = false;  ///< in the engine's list of peers with waiting messages
-    bool parked = false;      ///< of those, one whose first message waits for credits
-    bool in_copying = false;  ///< in the engine's list of peers with copied transfers
-    bool dead = false;        ///< its process has ended
-    bool gone = false;        ///< and what it held here has been given back; `index` is another's
-    bool helps = true;        ///< it took its part when a block was last moved jointly with it
-    uint32_t pulls = 0;       ///< of it that are being answered
-    uint32_t answers = 0;     ///< to it that wait to be sent
-    uint32_t joints = 0;      ///< blocks that are moved here jointly with it
+    bool connected = false;           ///< by us; a peer that only wrote to us is not yet
+    bool direct = false;              ///< CMA or the device's RMA works with it, as far as is known
+    bool in_pending = false;          ///< in the engine's list of peers with waiting messages
+    bool parked = false;              ///< of those, one whose first message waits for credits
+    bool in_copying = false;          ///< in the engine's list of peers with copied transfers
+    bool failed = false;              ///< its process has ended
+    bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
+    bool assists = true;              ///< it took its part when a block was last fetched from it
+    uint32_t pulls = 0;               ///< of it that are being answered
+    uint32_t answers = 0;             ///< to it that wait to be sent
+    uint32_t coop_blocks = 0;         ///< that are fetched from it
     uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
-    uint32_t heard = 0;       ///< the poll at which data of such a block came last
-    bool end_told = false;    ///< and the host knows
-    bool attachable = true;   ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
+    uint32_t heard = 0;               ///< the poll at which data of such a block came last
+    bool end_reported = false;        ///< and the host knows
+    bool attachable =
+        true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
     int32_t pid = 0;
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's
@@ -100,9 +101,10 @@ struct EngineAddress {
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
 
-/// Follows from what both publish, so both sides of a pair find the same, and agree on the path. `same_host`: the
-/// launcher says so, to both.
-[[nodiscard]] inline Vicinity vicinity(const EngineAddress& ours, const EngineAddress& theirs, bool same_host) {
+/// Follows from what both publish, so both sides of a pair find the same, and agree on the path. `same_host`:
+/// the launcher says so, to both.
+[[nodiscard]] inline Vicinity vicinity(const EngineAddress& ours, const EngineAddress& theirs,
+                                       bool same_host) {
     if (!same_host && (ours.host != theirs.host || ours.host == 0)) return Vicinity::kOtherHost;
     return ours.on_node.segment.namespaces == theirs.on_node.segment.namespaces ? Vicinity::kAttachable
                                                                                 : Vicinity::kOtherContainer;

@@ -79,9 +79,9 @@ void add_waits(std::string& text, const PeerReport& peer) {
     add_operations(text, peer.device_chunks, "RMA operations wait for the device's notification");
     add_operations(text, peer.pulls, "chunks asked for (pull) wait for their data (pull data)");
     add_operations(text, peer.pushes, "chunks sent (put data) wait for their end (done)");
-    add_operations(text, peer.joints, "blocks fetched jointly wait for data of its part (joint data)");
+    add_operations(text, peer.coop_blocks, "blocks fetched jointly wait for data of its part (joint data)");
     add_operations(text, peer.atomics, "atomics wait for their answer");
-    add_operations(text, peer.parts, "blocks that it fetches from here have parts left to send");
+    add_operations(text, peer.assists, "blocks that it fetches from here have parts left to send");
     if (peer.credits_owed != 0) {
         append(text, "    %u credits for it cannot leave\n", peer.credits_owed);
     }

@@ -123,8 +123,8 @@ struct PeerReport {
 
     // Transfers and atomics, by what would end them.
     WaitingOperations gets{}, puts{};  ///< of which not every chunk has been started
-    WaitingOperations device_chunks{}, pulls{}, pushes{}, joints{}, atomics{};
-    WaitingOperations parts{};  ///< of blocks that it fetches from here, and that this process moves
+    WaitingOperations device_chunks{}, pulls{}, pushes{}, coop_blocks{}, atomics{};
+    WaitingOperations assists{};  ///< of blocks that it fetches from here, and that this process moves
 
     // Its messages that were not consumed here, and its credits due.
     bool unread = false;             ///< in its ring
@@ -135,8 +135,8 @@ struct PeerReport {
 
     [[nodiscard]] bool waited_for() const {
         return queued != 0 || gets.count != 0 || puts.count != 0 || device_chunks.count != 0 ||
-               pulls.count != 0 || pushes.count != 0 || joints.count != 0 || atomics.count != 0 ||
-               parts.count != 0 || credits_owed != 0;
+               pulls.count != 0 || pushes.count != 0 || coop_blocks.count != 0 || atomics.count != 0 ||
+               assists.count != 0 || credits_owed != 0;
     }
     [[nodiscard]] bool unconsumed() const { return unread || partial_bytes != 0; }
 };

@@ -272,7 +272,7 @@ int velo_progress(velo_engine_t* engine) noexcept {
 }
 
 bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) noexcept {
-    return engine->first_to_tell(*peer);
+    return engine->claim_report(*peer);
 }
 
 void velo_follow(velo_engine_t* engine) noexcept {

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "velo/slot_table.h"
+#include "rma/cookie_table.h"
 
 namespace velo::base {
 namespace {
@@ -125,23 +125,23 @@ TEST(AtuTable, no_guess_gets_past_the_bounds) {
 }  // namespace
 }  // namespace velo::base
 
-namespace velo {
+namespace velo::rma {
 namespace {
 
-TEST(SlotTable, a_cookie_finds_its_slot_until_it_is_released) {
-    SlotTable<int> slots(2);
-    const uint32_t one = slots.take(1);
-    const uint32_t two = slots.take(2);
-    EXPECT_EQ(slots.take(3), SlotTable<int>::kNone);
-    EXPECT_EQ(*slots.find(one), 1);
-    slots.release(one);
-    EXPECT_EQ(slots.find(one), nullptr);
-    EXPECT_EQ(*slots.find(two), 2);
-    const uint32_t three = slots.take(3);
+TEST(CookieTable, a_cookie_finds_its_entry_until_it_is_released) {
+    CookieTable<int> table(2);
+    const uint32_t one = table.take(1);
+    const uint32_t two = table.take(2);
+    EXPECT_EQ(table.take(3), CookieTable<int>::kNone);
+    EXPECT_EQ(*table.find(one), 1);
+    table.release(one);
+    EXPECT_EQ(table.find(one), nullptr);
+    EXPECT_EQ(*table.find(two), 2);
+    const uint32_t three = table.take(3);
     EXPECT_NE(three, one) << "an answer to the first would be taken for the third's";
-    EXPECT_EQ(*slots.find(three), 3);
-    EXPECT_EQ(slots.find(0xdeadbeef), nullptr);
+    EXPECT_EQ(*table.find(three), 3);
+    EXPECT_EQ(table.find(0xdeadbeef), nullptr);
 }
 
 }  // namespace
-}  // namespace velo
+}  // namespace velo::rma

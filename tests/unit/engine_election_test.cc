@@ -53,7 +53,7 @@ struct Survivor {
         host.accepts = [](void*, uint8_t) { return true; };
         host.peer_ended = [](void* self, const velo_end_t* end) {
             auto& survivor = *static_cast<Survivor*>(self);
-            survivor.told.push_back(survivor.engine->first_to_tell(*end->peer));
+            survivor.told.push_back(survivor.engine->claim_report(*end->peer));
         };
         engine = std::make_unique<Engine<Device>>(make_options(params, identity, host));
     }

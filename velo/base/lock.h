@@ -22,7 +22,7 @@ class OptionalLock {
     }
 
   private:
-    void lock_slow() {
+    [[gnu::noinline]] void lock_slow() {
         for (int spins = 0; held_.exchange(true, std::memory_order_acquire); ++spins) {
             while (held_.load(std::memory_order_relaxed)) {
                 if (++spins > 64) {

@@ -1,0 +1,539 @@
+/// Cooperative copy: blocks that two processes of a node move together.
+///
+/// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
+/// data, and both take chunks until none is left (base/joint.h): the owner from the front, the reader from
+/// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
+/// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
+/// some polls the reader goes on alone. If direct copies are not permitted, the owner sends everything.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "rma/pending_op.h"
+#include "velo/base/cma.h"
+#include "velo/base/copy.h"
+#include "velo/base/joint.h"
+#include "velo/base/lock.h"
+#include "velo/device.h"
+#include "velo/velo.h"
+#include "velo/wire.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
+template <class Env>
+class CoopCopy {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+
+    /// Gets on the node from this size are moved by both ends, in blocks of at most the other.
+    static constexpr uint32_t kBytesMin = 16u << 10;
+    static constexpr uint32_t kBlockBytesMax = 64u << 20;
+
+    CoopCopy(Core& core, Parts& parts) : core_(core), parts_(parts) {
+        for (uint32_t slot = Core::kCoopBlocks; slot-- > 0;) free_.push_back(static_cast<uint8_t>(slot));
+    }
+
+    /// Takes a chunk of a get over. False: all blocks are in use.
+    bool begin(State& state, const Chunk& chunk);
+    [[nodiscard]] bool fetching() const { return !active_.empty(); }
+    [[nodiscard]] bool assisting() const { return !assists_.empty(); }
+    uint32_t drive_blocks();
+    uint32_t drive_assists();
+    void on_call(Peer& peer, const EngineHeader& header);
+    void on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    /// The owner says how its part ended: `missing` bytes that it had claimed will not come.
+    void owner_done(const Op& op, Status status, uint64_t missing);
+    void peer_failed(Peer& peer);
+    [[nodiscard]] bool assists(const Peer& peer) const {
+        return std::any_of(assists_.begin(), assists_.end(),
+                           [&](const Assist& assist) { return assist.peer == &peer; });
+    }
+    /// Bytes of an operation's block that have ended, and those that have not.
+    [[nodiscard]] uint32_t ended_bytes(const Op& op) const { return blocks_[op.block].ended_bytes; }
+    [[nodiscard]] uint32_t left_bytes(const Op& op) const {
+        return blocks_[op.block].bytes - blocks_[op.block].ended_bytes;
+    }
+    /// Calls visit(peer, offset, bytes left) for each part that this process has in a peer's block.
+    template <class Visit>
+    void for_each_assist(Visit&& visit) const {
+        for (const Assist& assist : assists_) visit(*assist.peer, assist.offset, assist.left);
+    }
+
+  private:
+    /// A block that this process fetches.
+    struct Block {
+        uint32_t cookie = 0;
+        Peer* peer = nullptr;
+        State* state = nullptr;
+        std::byte* local = nullptr;
+        uint64_t remote = 0;  ///< address in the peer
+        uint64_t nla = 0;     ///< of the same, in its on-node ATU
+        uint32_t key = 0;
+        uint32_t bytes = 0;
+        uint32_t chunk_bytes = 0;
+        uint32_t chunks = 0;
+        uint32_t own_chunks = 0;
+        uint32_t due_bytes = 0;    ///< that were claimed by anyone, once nothing can be claimed any more
+        uint32_t ended_bytes = 0;  ///< that arrived, or never will
+        uint64_t offset = 0;       ///< in its transfer
+        uint16_t generation = 0;
+        uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
+        bool closed = false;   ///< nothing can be claimed any more
+        Status status = Status::kOk;
+    };
+    /// This process's part in a block that a peer fetches from here.
+    struct Assist {
+        Peer* peer = nullptr;
+        uint32_t cookie = 0;
+        uint32_t key = 0;
+        uint64_t nla = 0;
+        uint64_t source = 0;
+        uint64_t destination = 0;  ///< in the peer, for direct copies; 0: through the ring
+        uint32_t base_offset = 0;  ///< of a named part in its block
+        uint32_t bytes = 0;
+        uint32_t offset = 0;  ///< of what is being moved now
+        uint32_t left = 0;    ///< of it
+        uint16_t generation = 0;
+        uint16_t slot = 0;
+        bool claims = true;  ///< there may be more to claim
+    };
+
+    /// Data of a block in one message of the ring, and so much at a time before others get their turn.
+    static constexpr uint32_t kPieceBytes = 32u << 10;
+    static constexpr uint32_t kBytesPerTurn = 256u << 10;
+    /// Polls without data from a near peer, after which its part is taken over.
+    static constexpr uint32_t kPatiencePolls = 64;
+    /// Parts of a peer's blocks that are asked for by name: once for each thread whose direct copy was
+    /// refused.
+    static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
+
+    bool take_own_chunk(uint32_t slot);
+    void close(Block& block, Status status);
+    bool end_if_done(uint32_t slot);
+    [[nodiscard]] bool add_assist(const Assist& assist);
+    bool advance_assist(size_t index, uint32_t& moved);
+    bool push_pieces(Assist& assist, uint32_t& moved);
+    void send_done(const Assist& assist, Status status);
+
+    Core& core_;
+    Parts& parts_;
+    std::array<Block, Core::kCoopBlocks> blocks_{};
+    std::vector<uint8_t> free_;
+    std::vector<uint8_t> active_;
+    std::vector<Assist> assists_;
+    bool assisting_ = false;  ///< drive_assists() is running
+};
+
+// The reader's side.
+
+/// False: all blocks are in use.
+template <class Env>
+bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
+    if (free_.empty()) return false;
+    const velo_rma_t& op = *state.op;
+    Peer& peer = *state.peer;
+    const uint64_t remote = op.remote_address + chunk.offset;
+    uint64_t nla = 0;
+    uint64_t address = 0;
+    for (;;) {
+        nla = op.remote.nla[0] + (remote - op.remote.base);
+        const Status status = core_.on_node.atu_of(peer.index)
+                                  .translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
+        if (status == Status::kOk && address == remote) break;
+        if (!parts_.transfers.find_remote(state)) {
+            parts_.transfers.chunk_done(state, Status::kAtuFault);
+            return true;
+        }
+    }
+    const uint8_t slot = free_.back();
+    Block& block = blocks_[slot];
+    const auto generation = static_cast<uint16_t>(block.generation + 1);
+    block = {.peer = &peer,
+             .state = &state,
+             .local = static_cast<std::byte*>(op.local) + chunk.offset,
+             .remote = remote,
+             .nla = nla,
+             .key = op.remote.on_node_key,
+             .bytes = chunk.bytes,
+             .chunk_bytes = joint_chunk_bytes(chunk.bytes),
+             .offset = chunk.offset,
+             .generation = generation};
+    block.chunks = (block.bytes + block.chunk_bytes - 1) / block.chunk_bytes;
+    free_.pop_back();
+    active_.push_back(slot);
+    if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
+    block.cookie = parts_.pending.take({.kind = Op::Kind::kCoopBlock,
+                                        .state = &state,
+                                        .offset = chunk.offset,
+                                        .bytes = chunk.bytes,
+                                        .block = slot});
+    base::JointClaims::open(core_.on_node.joint(slot), generation);
+    parts_.messages.send_control(peer, {.opcode = Opcode::kJoint,
+                                        .cookie = block.cookie,
+                                        .nla = block.nla,
+                                        .key = block.key,
+                                        .value = JointCall{block.bytes, generation, slot}.pack(),
+                                        .compare = reinterpret_cast<uint64_t>(block.local)});
+    return true;
+}
+
+/// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
+template <class Env>
+uint32_t CoopCopy<Env>::drive_blocks() {
+    uint32_t moved = 0;
+    // An upcall may change the list, so nothing of it is held across one.
+    for (size_t i = 0; i < active_.size(); ++i) {
+        const uint8_t slot = active_[i];
+        Block& block = blocks_[slot];
+        Peer& peer = *block.peer;
+        if (block.closed) continue;
+        const base::JointClaims::Claims claims = base::JointClaims::look(core_.on_node.joint(slot));
+        if (!claims.fits(block.generation, block.own_chunks, block.chunks)) [[unlikely]] {
+            close(block, Status::kProtocol);
+            end_if_done(slot);
+            continue;
+        }
+        if (!peer.direct) continue;
+        if (!core_.on_node.far(peer.index)) {
+            const uint32_t silent = core_.clock.polls() - peer.heard;
+            if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
+            peer.assists = false;
+        }
+        if (take_own_chunk(slot)) ++moved;
+    }
+    return moved;
+}
+
+/// False: there was nothing left to take.
+template <class Env>
+bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
+    Block& block = blocks_[slot];
+    uint32_t index = 0;
+    if (!base::JointClaims::claim_back(core_.on_node.joint(slot), block.generation, block.chunks, index)) {
+        close(block, Status::kOk);
+        end_if_done(slot);
+        return false;
+    }
+    ++block.own_chunks;
+    const uint32_t offset = index * block.chunk_bytes;
+    const uint32_t bytes = std::min(block.chunk_bytes, block.bytes - offset);
+    const int32_t pid = core_.on_node.pid(block.peer->index);
+    ++block.copying;
+    Status status = Status::kOk;
+    {
+        // The block cannot end meanwhile: what is copied here is not accounted for yet.
+        base::Unlocked unlocked(core_.lock);
+        status = base::cma_read(pid, block.local + offset, block.remote + offset, bytes);
+    }
+    --block.copying;
+    if (status == Status::kUnsupported) {
+        // The owner is asked for this part by name.
+        parts_.transfers.give_up_direct(*block.peer);
+        parts_.messages.send_control(*block.peer, {.opcode = Opcode::kJoint,
+                                                   .cookie = block.cookie,
+                                                   .nla = block.nla + offset,
+                                                   .key = block.key,
+                                                   .last = 1,
+                                                   .value = JointCall{bytes, block.generation, 0}.pack(),
+                                                   .compare = offset});
+        return true;
+    }
+    if ((status == Status::kOk || status == Status::kBadMemory) &&
+        !core_.on_node.atu_of(block.peer->index).valid(block.nla, block.key))
+        status = Status::kAtuFault;
+    block.ended_bytes += bytes;
+    core_.counters.rma_get_bytes += bytes;
+    if (status != Status::kOk) close(block, status);
+    end_if_done(slot);
+    return true;
+}
+
+/// Nothing of the block can be claimed any more. It ends when all that was claimed is accounted for.
+template <class Env>
+void CoopCopy<Env>::close(Block& block, Status status) {
+    if (block.status == Status::kOk) block.status = status;
+    if (block.closed) return;
+    block.closed = true;
+    const auto slot = static_cast<uint32_t>(&block - blocks_.data());
+    const base::JointClaims::Claims claims = base::JointClaims::close(core_.on_node.joint(slot));
+    const bool fits = claims.fits(block.generation, block.own_chunks, block.chunks);
+    const bool complete = claims.front + block.own_chunks == block.chunks;
+    if (!fits || (block.status == Status::kOk && !complete)) {
+        // Overwritten: which bytes the owner still brings is not known.
+        ++core_.counters.engine_malformed;
+        if (block.status == Status::kOk) block.status = Status::kProtocol;
+        block.due_bytes = block.ended_bytes;
+        return;
+    }
+    // Chunks from the front are whole, unless they reach the end.
+    const uint64_t taken = uint64_t{claims.front + block.own_chunks} * block.chunk_bytes;
+    const uint32_t last_bytes = block.bytes - (block.chunks - 1) * block.chunk_bytes;
+    block.due_bytes = block.own_chunks == 0 ? static_cast<uint32_t>(std::min<uint64_t>(taken, block.bytes))
+                                            : static_cast<uint32_t>(taken - block.chunk_bytes + last_bytes);
+    block.due_bytes = std::min(block.due_bytes, block.bytes);
+    // Nothing more comes from the dead.
+    if (block.peer->failed) block.due_bytes = block.ended_bytes;
+}
+
+/// True: the block is done with, and its slot free.
+template <class Env>
+bool CoopCopy<Env>::end_if_done(uint32_t slot) {
+    Block& block = blocks_[slot];
+    if (block.copying != 0) return false;
+    if (block.closed ? block.ended_bytes < block.due_bytes : block.ended_bytes < block.bytes) return false;
+    if (!block.closed) close(block, Status::kOk);
+    State& state = *block.state;
+    const Status status = block.status;
+    const uint64_t offset = block.offset;
+    const uint32_t bytes = block.bytes;
+    parts_.pending.release(block.cookie);
+    --block.peer->coop_blocks;
+    free_.push_back(static_cast<uint8_t>(slot));
+    active_.erase(std::find(active_.begin(), active_.end(), slot));
+    if (status == Status::kAtuFault) {
+        parts_.transfers.chunk_refused(state, offset, bytes);
+    } else {
+        parts_.transfers.chunk_done(state, status);
+    }
+    return true;
+}
+
+template <class Env>
+void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes) {
+    const Op* op = parts_.pending.find(header.cookie);
+    const bool written = header.compare != 0;
+    const uint64_t length =
+        written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(JointDataHeader));
+    if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    const uint8_t slot = op->block;
+    Block& block = blocks_[slot];
+    if (length == 0 || header.value > block.bytes || length > block.bytes - header.value ||
+        length > block.bytes - block.ended_bytes) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    peer.heard = core_.clock.polls();
+    peer.assists = true;
+    if (written) {
+        core_.counters.rma_get_bytes += length;
+    } else {
+        std::memcpy(block.local + header.value, data + sizeof(JointDataHeader), length);
+        (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
+    }
+    block.ended_bytes += static_cast<uint32_t>(length);
+    end_if_done(slot);
+}
+
+/// A block's operation ends when everything that was claimed of it is accounted for.
+template <class Env>
+void CoopCopy<Env>::owner_done(const Op& op, Status status, uint64_t missing) {
+    const uint8_t slot = op.block;
+    Block& block = blocks_[slot];
+    block.ended_bytes += static_cast<uint32_t>(std::min<uint64_t>(missing, block.bytes - block.ended_bytes));
+    close(block, status);
+    end_if_done(slot);
+}
+
+template <class Env>
+void CoopCopy<Env>::peer_failed(Peer& peer) {
+    for (size_t i = 0; i < assists_.size(); ++i) {
+        if (assists_[i].peer == &peer) assists_[i].claims = false, assists_[i].left = 0;
+    }
+    for (uint32_t slot = 0; slot < blocks_.size(); ++slot) {
+        Block& block = blocks_[slot];
+        const bool active = std::find(active_.begin(), active_.end(), slot) != active_.end();
+        if (!active || block.peer != &peer) continue;
+        close(block, Status::kPeerDead);
+        block.due_bytes = 0;
+        end_if_done(slot);
+    }
+}
+
+// The owner's side.
+
+template <class Env>
+void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
+    const JointCall call = JointCall::unpack(header.value);
+    Assist assist = {.peer = &peer,
+                     .cookie = header.cookie,
+                     .key = header.key,
+                     .nla = header.nla,
+                     .bytes = call.bytes,
+                     .generation = call.generation,
+                     .slot = call.slot};
+    const bool by_name = header.last != 0;
+    if (by_name) {
+        assist.claims = false;
+        assist.left = call.bytes;
+    }
+    if (peer.path != VELO_PATH_ON_NODE || call.slot >= Core::kCoopBlocks || call.bytes == 0 ||
+        call.bytes > kBlockBytesMax ||
+        core_.on_node.atu().view().translate(assist.nla, assist.bytes, assist.key, kAccessRead,
+                                             assist.source) != Status::kOk) {
+        ++core_.counters.atu_faults;
+        assist.left = by_name ? call.bytes : 0;
+        send_done(assist, Status::kAtuFault);
+        return;
+    }
+    // Named parts are counted from the block's beginning, and so is what answers them.
+    assist.destination = by_name ? 0 : header.compare;
+    assist.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;
+    if (!add_assist(assist)) {
+        ++core_.counters.engine_malformed;
+        send_done(assist, Status::kProtocol);
+    }
+}
+
+/// False: more than a peer can have. Its slot serves one block at a time, so an earlier one, of which nothing
+/// is under way here, was moved without us.
+template <class Env>
+bool CoopCopy<Env>::add_assist(const Assist& assist) {
+    uint32_t parts = 0;
+    for (Assist& other : assists_) {
+        if (other.peer != assist.peer || other.claims != assist.claims) continue;
+        if (!assist.claims) {
+            ++parts;
+        } else if (other.slot == assist.slot) {
+            if (other.left != 0) return false;
+            other = assist;
+            return true;
+        }
+    }
+    if (parts >= kNamedPartsMax) return false;
+    assists_.push_back(assist);
+    return true;
+}
+
+template <class Env>
+uint32_t CoopCopy<Env>::drive_assists() {
+    if (assisting_) return 0;
+    assisting_ = true;
+    uint32_t moved = 0;
+    for (size_t i = 0; i < assists_.size(); ++i) {
+        if (advance_assist(i, moved)) continue;
+        assists_.erase(assists_.begin() + static_cast<ptrdiff_t>(i));
+        --i;
+    }
+    assisting_ = false;
+    return moved;
+}
+
+/// False: this process's part in the block is over. Only this function takes helps away, so their places
+/// stay while the lock is given up.
+template <class Env>
+bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
+    Peer& peer = *assists_[index].peer;
+    uint32_t turn = 0;
+    while (turn < kBytesPerTurn) {
+        Assist& assist = assists_[index];  // looked up again after the lock was given up
+        if (peer.failed) return false;
+        if (assist.left == 0) {
+            const uint32_t chunk_bytes = joint_chunk_bytes(assist.bytes);
+            const uint32_t chunks = (assist.bytes + chunk_bytes - 1) / chunk_bytes;
+            uint32_t chunk = 0;
+            if (!assist.claims ||
+                !base::JointClaims::claim_front(core_.on_node.joint_of(peer.index, assist.slot),
+                                                assist.generation, chunks, chunk)) {
+                return false;
+            }
+            assist.offset = std::min(chunk, chunks - 1) * chunk_bytes;
+            assist.left = std::min(chunk_bytes, assist.bytes - assist.offset);
+        }
+        if (!core_.on_node.atu().view().valid(assist.nla, assist.key)) {
+            ++core_.counters.atu_faults;
+            send_done(assist, Status::kAtuFault);
+            return false;
+        }
+        if (assist.destination == 0 || !peer.direct || !core_.on_node.far(peer.index)) {
+            const uint32_t before = assist.left;
+            const bool room = push_pieces(assist, moved);
+            turn += before - assist.left;
+            if (!room) return true;
+            continue;
+        }
+        // A message that waits already goes first.
+        if (!peer.pending.empty()) return true;
+        const uint32_t bytes = assist.left;
+        Status status = Status::kOk;
+        {
+            const int32_t pid = core_.on_node.pid(peer.index);
+            const auto* source = reinterpret_cast<const std::byte*>(assist.source + assist.offset);
+            const uint64_t destination = assist.destination + assist.offset;
+            base::Unlocked unlocked(core_.lock);
+            status = base::cma_write(pid, source, destination, bytes);
+        }
+        Assist& same = assists_[index];
+        if (status == Status::kUnsupported) {
+            // Not on from here: `assist` may have moved meanwhile.
+            parts_.transfers.give_up_direct(peer);
+            return true;
+        }
+        if (status != Status::kOk) {
+            send_done(same, status);
+            return false;
+        }
+        core_.counters.rma_put_bytes += bytes;
+        parts_.messages.send_control(
+            peer,
+            {.opcode = Opcode::kJointData, .cookie = same.cookie, .value = same.offset, .compare = bytes});
+        same.left = 0;
+        ++moved;
+        return true;
+    }
+    return true;
+}
+
+/// Sends what was claimed through the ring. False: the ring is full, or the peer gone.
+template <class Env>
+bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
+    Peer& peer = *assist.peer;
+    const uint32_t piece_max = std::min(
+        kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(JointDataHeader)));
+    while (assist.left != 0) {
+        // A message that waits already goes first.
+        if (!peer.pending.empty()) return false;
+        const uint32_t bytes = std::min(assist.left, piece_max);
+        const auto total = static_cast<uint32_t>(sizeof(JointDataHeader) + bytes);
+        Status status = Status::kOk;
+        const auto room = core_.on_node.reserve(peer.index, total, status);
+        if (room.first == nullptr) return false;
+        const JointDataHeader header = {{.opcode = Opcode::kJointData,
+                                         .cookie = assist.cookie,
+                                         .value = assist.base_offset + uint64_t{assist.offset}}};
+        static_assert(sizeof header == Core::kInlineBytesMax);
+        std::memcpy(room.first, &header, sizeof header);
+        const auto* source = reinterpret_cast<const std::byte*>(assist.source + assist.offset);
+        if (core_.on_node.nontemporal(peer.index, total)) {
+            base::copy_nontemporal(room.rest, source, bytes);
+        } else {
+            std::memcpy(room.rest, source, bytes);
+        }
+        core_.on_node.commit(peer.index, MessageClass::kEngine, 0, total);
+        assist.offset += bytes;
+        assist.left -= bytes;
+        ++moved;
+    }
+    return true;
+}
+
+/// The claimed part will not come.
+template <class Env>
+void CoopCopy<Env>::send_done(const Assist& assist, Status status) {
+    parts_.messages.send_control(*assist.peer, {.opcode = Opcode::kDone,
+                                                .status = static_cast<uint8_t>(status),
+                                                .cookie = assist.cookie,
+                                                .value = assist.left});
+}
+
+}  // namespace velo::rma

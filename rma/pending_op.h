@@ -1,0 +1,61 @@
+/// One operation, as the parts of the rendezvous see it: the host's, and one that waits for an answer.
+#pragma once
+
+#include <cstdint>
+
+#include "rma/chunk_scheduler.h"
+#include "velo/base/status.h"
+#include "velo/device.h"
+#include "velo/velo.h"
+
+namespace velo::rma {
+
+/// The engine's part of a velo_rma_t.
+template <class Peer>
+struct TransferState : Transfer {
+    velo_rma_t* op = nullptr;
+    Peer* peer = nullptr;
+    ChunkScheduler* scheduler = nullptr;
+    uint8_t finds = 0;  ///< times that its memory was looked for by address
+};
+
+/// An operation that waits for an answer, or for a direct copy that may be refused. A cookie names it.
+template <class Peer>
+struct PendingOp {
+    enum class Kind : uint8_t {
+        kDirectChunk,
+        kDeviceChunk,
+        kPullChunk,
+        kPutChunk,
+        kDeviceAtomic,
+        kAtomic,
+        kCoopBlock,
+    };
+    Kind kind = Kind::kDirectChunk;
+    TransferState<Peer>* state = nullptr;
+    uint64_t offset = 0;
+    uint32_t bytes = 0;
+    uint32_t received = 0;
+    bool pushing = false;  ///< a copied put that still reads its source
+    uint8_t block = 0;     ///< of CoopCopy
+    Status refused = Status::kOk;
+
+    /// It ends by a message of its peer's.
+    [[nodiscard]] bool by_message() const {
+        return kind == Kind::kPullChunk || kind == Kind::kPutChunk || kind == Kind::kAtomic;
+    }
+};
+
+/// Chunks and atomics of a process that may wait for answers at a time.
+inline constexpr uint32_t kPendingOpsMax = 4096;
+
+/// The right that an operation needs at its target, and the bytes that it touches there.
+[[nodiscard]] inline Access access_for(const velo_rma_t& op) {
+    if (op.kind == VELO_RMA_ATOMIC) return kAccessAtomic;
+    return op.kind == VELO_RMA_GET ? kAccessRead : kAccessWrite;
+}
+[[nodiscard]] inline uint64_t remote_bytes(const velo_rma_t& op) {
+    return op.kind == VELO_RMA_ATOMIC ? op.width : op.bytes;
+}
+
+}  // namespace velo::rma

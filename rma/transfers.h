@@ -1,0 +1,520 @@
+/// Transfers: gets and puts, cut into chunks (rma/chunk_scheduler.h).
+///
+/// Each chunk goes the fastest way that works with that peer: a cooperative or a direct copy on the node, an
+/// RMA operation of the device, or in messages (velo/wire.h) where none is possible or one of them was just
+/// refused. The choice is made again for every chunk.
+#pragma once
+
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rma/chunk_scheduler.h"
+#include "rma/coop_copy.h"
+#include "rma/pending_op.h"
+#include "velo/base/atu_table.h"
+#include "velo/base/cma.h"
+#include "velo/base/text.h"
+#include "velo/device.h"
+#include "velo/handle.h"
+#include "velo/velo.h"
+#include "velo/wire.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies and
+/// upcalls.
+template <class Env>
+class Transfers {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+    static_assert(sizeof(State) <= sizeof(velo_rma_t::engine));
+
+    Transfers(Core& core, Parts& parts)
+        : core_(core), parts_(parts), scheduler_(static_cast<uint32_t>(core.options.params.outstanding)) {}
+
+    void post(Peer& peer, velo_rma_t& op);
+    [[nodiscard]] bool idle() const { return scheduler_.idle() && copying_.empty(); }
+    /// Issues what may be issued, atomics first. Returns how many chunks and atomics were started.
+    uint32_t drive();
+    uint32_t take_notifications();
+    /// An answer came to the operation that waits under a cookie; a cookie that nothing waits under is no
+    /// error.
+    void end(uint32_t cookie, Status status, uint64_t value);
+
+    // For the other parts of the rendezvous.
+    bool find_remote(State& state);
+    void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
+    void chunk_done(State& state, Status status);
+    void finished(velo_rma_t& op, Status status);
+    void give_up_direct(Peer& peer);
+    void report_denied_copies(const Peer& peer);
+    [[nodiscard]] bool port_down() const { return port_down_; }
+    /// Calls visit(state) for each transfer of which something has not been issued.
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        const auto show = [&](const Transfer& transfer) { visit(static_cast<const State&>(transfer)); };
+        scheduler_.for_each_waiting(show);
+        for (const Peer* peer : copying_) peer->copies->for_each_waiting(show);
+    }
+
+  private:
+    /// The fate of a chunk: it was copied here and now, it ends later, or it was not begun, because the
+    /// device's queue is full.
+    enum class Issued : uint8_t { kCopied, kBegun, kHeld };
+
+    /// Each time an operation's memory is looked for by address, another registration of it was revoked.
+    static constexpr uint8_t kFindsMax = 64;
+    /// Transfers in a row that the device fails, until it is not asked any more.
+    static constexpr uint32_t kPortFailuresMax = 16;
+    /// An on-node direct copy is made in pieces of this size, and the other is the limit of what is copied in
+    /// one go before others get their turn.
+    static constexpr uint64_t kDirectChunkBytes = 1u << 20;
+    static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
+    /// Completions that post transfers that complete at once nest no deeper than this.
+    static constexpr uint32_t kUpcallDepthMax = 8;
+
+    ChunkScheduler& copies_of(Peer& peer);
+    uint32_t drive_scheduler(ChunkScheduler& scheduler);
+    Issued issue(const Chunk& chunk);
+    bool issue_direct_on_node(State& state, const Chunk& chunk, uint32_t cookie);
+    Status copy_on_node(const State& state, const Chunk& chunk);
+    Status issue_on_device(State& state, const Chunk& chunk, uint32_t cookie);
+    void issue_copied(State& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
+    [[nodiscard]] bool claim_denial_report();
+    [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
+    void device_chunk_ended(const Op& op, uint32_t cookie, Status status);
+    [[gnu::cold]] void port_failed(const Peer& peer);
+
+    Core& core_;
+    Parts& parts_;
+    ChunkScheduler scheduler_;    ///< of direct transfers
+    std::vector<Peer*> copying_;  ///< peers with transfers that go in messages
+    uint32_t upcall_depth_ = 0;   ///< of completions
+    uint32_t port_failures_ = 0;  ///< in a row
+    bool port_down_ = false;
+    bool port_reported_ = false;
+    bool denied_copies_reported_ = false;
+};
+
+template <class Env>
+void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
+    auto* state = new (op.engine) State;
+    state->op = &op;
+    state->peer = &peer;
+    if (remote_bytes(op) == 0) {
+        finished(op, Status::kOk);
+        return;
+    }
+    if (!names(op.remote, op.remote_address, remote_bytes(op)) && !find_remote(*state)) {
+        finished(op, Status::kAtuFault);
+        return;
+    }
+    if (op.kind == VELO_RMA_ATOMIC) {
+        ++core_.counters.atomics;
+        parts_.atomics.enqueue(*state);
+        drive();
+        return;
+    }
+    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.device_key != 0);
+    state->scheduler = direct ? &scheduler_ : &copies_of(peer);
+    state->bytes = op.bytes;
+    state->chunk_bytes = static_cast<uint64_t>(core_.options.params.chunk);
+    if (peer.path == VELO_PATH_ON_NODE) {
+        if (op.kind == VELO_RMA_GET) {
+            state->chunk_bytes = CoopCopy<Env>::kBlockBytesMax;
+        } else if (peer.direct) {
+            state->chunk_bytes = kDirectChunkBytes;
+        }
+    }
+    state->scheduler->post(*state);
+    drive();
+}
+
+/// Names the memory of an operation by the registration that holds its address now; for a handle that does
+/// not fit the address, or was revoked. False: there is none, or each one was revoked in its turn.
+template <class Env>
+bool Transfers<Env>::find_remote(State& state) {
+    if (state.finds == kFindsMax) return false;
+    ++state.finds;
+    ++core_.counters.rma_finds;
+    velo_rma_t& op = *state.op;
+    const Peer& peer = *state.peer;
+    op.remote = {.base = op.remote_address,
+                 .bytes = remote_bytes(op),
+                 .nla = {op.remote_address, 0},
+                 .device_key = 0,
+                 .on_node_key = kKeyOfAddress,
+                 .reserved = 0,
+                 .check = 0};
+    // Elsewhere the owner looks, when the request arrives.
+    if (peer.path != VELO_PATH_ON_NODE || peer.reclaimed) return true;
+    return core_.on_node.atu_of(peer.index)
+               .find(op.remote_address, op.remote.bytes, access_for(op), op.remote.nla[0],
+                     op.remote.on_node_key) == Status::kOk;
+}
+
+/// The owner's table refused a chunk, of which nothing that counts was moved.
+template <class Env>
+void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes) {
+    if (state.status == Status::kOk && find_remote(state)) {
+        // Not by the device, whose queue may be full: it has no name for this memory any more.
+        const Issued issued = issue({.transfer = &state, .offset = offset, .bytes = bytes});
+        VELO_CHECK(issued != Issued::kHeld, "a chunk for rank %u is held", state.peer->rank);
+    } else {
+        chunk_done(state, Status::kAtuFault);
+    }
+}
+
+/// The scheduler of transfers with a peer that go in messages.
+template <class Env>
+ChunkScheduler& Transfers<Env>::copies_of(Peer& peer) {
+    if (!peer.copies) {
+        peer.copies =
+            std::make_unique<ChunkScheduler>(static_cast<uint32_t>(core_.options.params.outstanding));
+    }
+    if (!peer.in_copying) {
+        peer.in_copying = true;
+        copying_.push_back(&peer);
+    }
+    return *peer.copies;
+}
+
+template <class Env>
+uint32_t Transfers<Env>::drive() {
+    // One loop at a time. An upcall of it may post more, which a nested loop takes, up to a depth; beyond
+    // that it is left to the outer one, because a chain of completions has no bound.
+    if (core_.driving || upcall_depth_ > kUpcallDepthMax) return 0;
+    core_.driving = true;
+    uint32_t started = parts_.atomics.drive();
+    started += drive_scheduler(scheduler_);
+    for (size_t i = 0; i < copying_.size(); ++i) {
+        Peer& peer = *copying_[i];
+        started += drive_scheduler(*peer.copies);
+        if (i < copying_.size() && copying_[i] == &peer && peer.copies->idle()) {
+            peer.in_copying = false;
+            copying_[i] = copying_.back();
+            copying_.pop_back();
+            --i;
+        }
+    }
+    core_.driving = false;
+    return started;
+}
+
+template <class Env>
+uint32_t Transfers<Env>::drive_scheduler(ChunkScheduler& scheduler) {
+    Chunk chunk;
+    uint64_t copied = 0;
+    uint32_t started = 0;
+    while (copied < kDirectBytesPerTurn && !parts_.pending.full() && scheduler.next(chunk)) {
+        const Issued issued = issue(chunk);
+        if (issued == Issued::kHeld) {
+            scheduler.put_back(chunk);
+            break;
+        }
+        if (issued == Issued::kCopied) copied += chunk.bytes;
+        ++started;
+    }
+    return started;
+}
+
+template <class Env>
+typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
+    auto& state = static_cast<State&>(*chunk.transfer);
+    const bool coop = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
+                      chunk.bytes >= CoopCopy<Env>::kBytesMin && !state.peer->reclaimed;
+    if (coop && parts_.coop.begin(state, chunk)) {
+        ++core_.counters.rma_chunks;
+        return Issued::kBegun;
+    }
+    // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
+    const uint32_t cookie =
+        parts_.pending.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
+    if (state.peer->direct && state.peer->path == VELO_PATH_DEVICE) {
+        const Status status = issue_on_device(state, chunk, cookie);
+        if (status == Status::kAgain) {
+            ++core_.counters.rma_held;
+            parts_.pending.release(cookie);
+            return Issued::kHeld;
+        }
+        ++core_.counters.rma_chunks;
+        if (status == Status::kOk) return Issued::kBegun;
+    } else {
+        ++core_.counters.rma_chunks;
+        if (state.peer->direct && issue_direct_on_node(state, chunk, cookie)) return Issued::kCopied;
+    }
+    issue_copied(state, chunk.offset, chunk.bytes, cookie);
+    return Issued::kBegun;
+}
+
+/// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
+template <class Env>
+bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, uint32_t cookie) {
+    const velo_rma_t& op = *state.op;
+    const bool get = op.kind == VELO_RMA_GET;
+    Status status = Status::kOk;
+    do {
+        status = copy_on_node(state, chunk);
+        if (status == Status::kUnsupported) {
+            give_up_direct(*state.peer);
+            return false;
+        }
+    } while (status == Status::kAtuFault && find_remote(state));
+    if (status == Status::kOk)
+        (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += chunk.bytes;
+    parts_.pending.release(cookie);
+    chunk_done(state, status);
+    return true;
+}
+
+/// kAtuFault: the memory is not, or no longer, registered as the operation names it; what was moved does not
+/// count.
+template <class Env>
+Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
+    const velo_rma_t& op = *state.op;
+    const base::AtuView& atu = core_.on_node.atu_of(state.peer->index);
+    const int32_t pid = core_.on_node.pid(state.peer->index);
+    const uint64_t remote = op.remote_address + chunk.offset;
+    const uint64_t nla = op.remote.nla[0] + (remote - op.remote.base);
+    const uint32_t key = op.remote.on_node_key;  // another thread may find the memory elsewhere meanwhile
+    auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
+    uint64_t address = 0;
+    Status status = atu.translate(nla, chunk.bytes, key, access_for(op), address);
+    if (status != Status::kOk || address != remote) return Status::kAtuFault;
+    {
+        // The state is ours until chunk_done; other threads need not wait for the copy.
+        const typename Env::Core::Release released(core_);
+        status = op.kind == VELO_RMA_GET ? base::cma_read(pid, local, address, chunk.bytes)
+                                         : base::cma_write(pid, local, address, chunk.bytes);
+    }
+    const bool moved = status == Status::kOk || status == Status::kBadMemory;
+    return moved && !atu.valid(nla, key) ? Status::kAtuFault : status;
+}
+
+/// kAgain: the device's queue is full; any other status but kOk: it does not take this. The slot is still
+/// taken.
+template <class Env>
+Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, uint32_t cookie) {
+    const velo_rma_t& op = *state.op;
+    if (op.remote.device_key == 0 || port_down_) return Status::kUnsupported;
+    parts_.pending.find(cookie)->kind = Op::Kind::kDeviceChunk;
+    const RmaOperation operation = {
+        .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
+        .cookie = static_cast<uint16_t>(cookie),
+        .peer = state.peer->index,
+        .local = static_cast<std::byte*>(op.local) + chunk.offset,
+        .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
+        .key = op.remote.device_key,
+        .bytes = chunk.bytes};
+    return core_.device->post(operation);
+}
+
+template <class Env>
+void Transfers<Env>::issue_copied(State& state, uint64_t offset, uint32_t bytes, uint32_t cookie) {
+    const velo_rma_t& op = *state.op;
+    Op& waiting = *parts_.pending.find(cookie);
+    waiting.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
+    waiting.received = 0;
+    waiting.pushing = waiting.kind == Op::Kind::kPutChunk;
+    core_.counters.rma_copied_bytes += bytes;
+    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + offset;
+    if (op.kind == VELO_RMA_GET) {
+        parts_.messages.send_control(*state.peer, {.opcode = Opcode::kPull,
+                                                   .cookie = cookie,
+                                                   .nla = nla,
+                                                   .key = op.remote.on_node_key,
+                                                   .value = bytes});
+        return;
+    }
+    parts_.messages.start_push(
+        *state.peer, {.opcode = Opcode::kPutData, .cookie = cookie, .nla = nla, .key = op.remote.on_node_key},
+        reinterpret_cast<uint64_t>(op.local) + offset, bytes);
+}
+
+template <class Env>
+void Transfers<Env>::give_up_direct(Peer& peer) {
+    if (!peer.direct) return;
+    peer.direct = false;
+    report_denied_copies(peer);
+}
+
+/// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
+/// while they still connect, in an order that is not the same for all, more than one may tell.
+template <class Env>
+bool Transfers<Env>::claim_denial_report() {
+    uint64_t lowest = core_.options.identity.name;
+    const uint32_t* owner = nullptr;
+    for (const Peer* peer : parts_.peers.on_node()) {
+        if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
+        lowest = peer->name;
+        owner = &peer->index;
+    }
+    return core_.on_node.first_to_tell_of_denial(owner);
+}
+
+/// Counts each peer. The user is told once a node, and once a process in any case at most.
+template <class Env>
+void Transfers<Env>::report_denied_copies(const Peer& peer) {
+    ++core_.counters.rma_fallbacks;
+    if (std::exchange(denied_copies_reported_, true) || !claim_denial_report()) return;
+    const base::Failure refused = base::refused_copy();
+    core_.say(0, "the kernel does not permit direct copies between it and rank " + std::to_string(peer.rank) +
+                     " (" + (refused ? to_text(refused) : "the device refused one") +
+                     "); large messages are copied in chunks instead, which is slower. The other "
+                     "ranks of this node do not repeat this line. "
+                     "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
+                     "btl_velo_single_copy=none to silence this.");
+}
+
+template <class Env>
+void Transfers<Env>::chunk_done(State& state, Status status) {
+    if (state.scheduler->chunk_done(state, status)) finished(*state.op, state.status);
+}
+
+template <class Env>
+void Transfers<Env>::finished(velo_rma_t& op, Status status) {
+    if (status != Status::kOk) [[unlikely]]
+        report_failed(op, status);
+    ++upcall_depth_;
+    {
+        // An upcall that waits for another transfer finds it driven.
+        const typename Env::Core::Release released(core_);
+        core_.options.host.rma_done(core_.options.host.context, &op, static_cast<int>(status));
+    }
+    --upcall_depth_;
+}
+
+/// The remedy for an operation that failed.
+[[nodiscard]] constexpr const char* remedy(Status status) {
+    switch (status) {
+        case Status::kAtuFault: return "Look for accesses outside a window, and to memory that was detached.";
+        case Status::kBadMemory:
+            return "Look for munmap or mprotect of memory that a window or a message is in.";
+        case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
+        case Status::kFailed: return "An operation that may have been carried out is not repeated.";
+        case Status::kProtocol:
+            return "Look for a process that writes where it should not; all ranks need the same velo.";
+        default: return "";
+    }
+}
+
+/// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender
+/// waiting, so the job ends here. The end of a peer is told as such.
+template <class Env>
+void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
+    ++core_.counters.rma_failed;
+    Peer& peer = *reinterpret_cast<const State*>(op.engine)->peer;
+    if (status == Status::kPeerDead) return parts_.failures.report_end(peer);
+    const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
+    std::string text = kind;
+    base::append(text, " of %llu bytes %s rank %u, at address 0x%llx there, failed: %s. %s",
+                 base::number(remote_bytes(op)), op.kind == VELO_RMA_GET ? "from" : "to", peer.rank,
+                 base::number(op.remote_address), to_string(status), remedy(status));
+    core_.end_job(peer.path, peer.name, text);
+}
+
+template <class Env>
+uint32_t Transfers<Env>::take_notifications() {
+    uint32_t taken = 0;
+    Notification notification;
+    while (core_.device->poll_notification(notification)) {
+        ++taken;
+        const Op* found = parts_.pending.find_index(notification.cookie);
+        if (notification.kind != kNotifyRequester || found == nullptr ||
+            (found->kind != Op::Kind::kDeviceChunk && found->kind != Op::Kind::kDeviceAtomic)) {
+            ++core_.counters.engine_malformed;
+            continue;
+        }
+        const Op waiting = *found;
+        const uint32_t cookie = parts_.pending.cookie_of(notification.cookie);
+        if (waiting.kind == Op::Kind::kDeviceChunk) {
+            device_chunk_ended(waiting, cookie, notification.status);
+            continue;
+        }
+        parts_.pending.release(cookie);
+        if (notification.status == Status::kUnsupported) {
+            waiting.state->op->remote.device_key = 0;  // in a message
+            const bool posted = parts_.atomics.post(*waiting.state);
+            VELO_CHECK(posted, "an atomic for rank %u is held", waiting.state->peer->rank);
+        } else {
+            // One that failed may have been carried out, so it is not repeated.
+            parts_.atomics.done(*waiting.state, notification.status, notification.value);
+        }
+    }
+    return taken;
+}
+
+/// A chunk that the device could not move goes in messages: to move it twice does no harm.
+template <class Env>
+void Transfers<Env>::device_chunk_ended(const Op& waiting, uint32_t cookie, Status status) {
+    State& state = *waiting.state;
+    switch (status) {
+        case Status::kUnsupported:
+            give_up_direct(*state.peer);
+            issue_copied(state, waiting.offset, waiting.bytes, cookie);
+            return;
+        case Status::kFailed:
+            port_failed(*state.peer);
+            issue_copied(state, waiting.offset, waiting.bytes, cookie);
+            return;
+        case Status::kOk: {
+            const bool get = state.op->kind == VELO_RMA_GET;
+            (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += waiting.bytes;
+            port_failures_ = 0;
+            break;
+        }
+        default: break;
+    }
+    parts_.pending.release(cookie);
+    if (status == Status::kAtuFault) {
+        chunk_refused(state, waiting.offset, waiting.bytes);
+    } else {
+        chunk_done(state, status);
+    }
+}
+
+/// One failure may be a transfer's own; after some in a row the port counts as down, and is not tried again.
+template <class Env>
+void Transfers<Env>::port_failed(const Peer& peer) {
+    ++core_.counters.rma_repeated;
+    if (++port_failures_ == kPortFailuresMax) port_down_ = true;
+    if (std::exchange(port_reported_, true)) return;
+    core_.say(0,
+              "the device failed a transfer with rank " + std::to_string(peer.rank) +
+                  "; what it fails goes in messages instead, which is slower. Nothing is lost. Look at the "
+                  "device, or at btl_velo_faults.");
+}
+
+/// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
+template <class Env>
+void Transfers<Env>::end(uint32_t cookie, Status status, uint64_t value) {
+    Op* found = parts_.pending.find(cookie);
+    if (found == nullptr) return;
+    if (found->pushing) {
+        found->refused = status;
+        return;
+    }
+    if (found->kind == Op::Kind::kCoopBlock) {
+        // `value`: bytes that the owner had claimed and will not bring.
+        parts_.coop.owner_done(*found, status, value);
+        return;
+    }
+    const Op waiting = *found;
+    parts_.pending.release(cookie);
+    if (waiting.kind == Op::Kind::kAtomic) {
+        parts_.atomics.done(*waiting.state, status, value);
+    } else if (status == Status::kAtuFault) {
+        chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
+    } else {
+        chunk_done(*waiting.state, status);
+    }
+}
+
+}  // namespace velo::rma

@@ -1,0 +1,97 @@
+/// Shared by the parts of an engine: options, lock, the two carriers, the clock, counters, and the host's
+/// log.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "flowctl/plan.h"
+#include "velo/base/lock.h"
+#include "velo/device.h"
+#include "velo/engine_options.h"
+#include "velo/poll_clock.h"
+#include "velo/shm/on_node.h"
+#include "velo/velo.h"
+#include "velo/velo_path.h"
+
+namespace velo {
+
+/// Throws base::SetupError. Owner: the engine. Thread: the engine's, under its lock.
+template <class D>
+struct Core {
+    static constexpr uint32_t kCoopBlocks = shm::kJointSlots;
+    static constexpr uint32_t kInlineBytesMax = shm::kInlineBytesMax;
+
+    [[gnu::cold]] explicit Core(const EngineOptions& with)
+        : options(with), lock(with.params.threads), on_node(with.on_node) {
+        if (!options.device_used) return;
+        try {
+            DeviceConfig config = options.device;
+            if (options.network_used) config.network = &options.network;
+            device.emplace(config);
+        } catch (const base::SetupError& error) {
+            if (options.device.faults.empty()) throw;
+            throw base::SetupError("btl_velo_faults=" + options.device.faults + ": " + error.what());
+        }
+        packets.emplace(*device, options.plan, options.params.device_message_bytes_max);
+        if (options.plan.mode == flowctl::Mode::kHardware && !device->traits().sees_room) {
+            throw base::SetupError(
+                "btl_velo_flow_control=hardware has senders wait for room in a mailbox, which they "
+                "do not see over " +
+                std::string(device->name()) + "; use dynamic or static");
+        }
+    }
+
+    void log(int level, const std::string& line) const {
+        if (options.host.log != nullptr) options.host.log(options.host.context, level, line.c_str());
+    }
+    /// The same, with the rank before the line.
+    void say(int level, const std::string& text) const { log(level, with_rank(text)); }
+    [[nodiscard]] std::string with_rank(const std::string& text) const {
+        return "velo: rank " + std::to_string(options.identity.rank) + ": " + text;
+    }
+    [[gnu::cold]] void end_job(velo_path_t path, uint64_t name, const std::string& what);
+
+    /// Gives the lock up in the middle of driving transfers. `driving` is true only while the thread that
+    /// drives has the lock; else another one, which ends a transfer meanwhile, would take it for its own and
+    /// set it again afterwards, when no thread drives any more.
+    class Release {
+      public:
+        explicit Release(Core& core)
+            : restored_{core.driving, std::exchange(core.driving, false)}, unlocked_(core.lock) {}
+
+      private:
+        struct Restored {
+            bool& driving;
+            bool before;
+            ~Restored() { driving = before; }
+        };
+        const Restored restored_;
+        const base::Unlocked unlocked_;  // ends first
+    };
+
+    EngineOptions options;
+    mutable base::OptionalLock lock;
+    shm::OnNode on_node;
+    std::optional<D> device;
+    std::optional<VeloPath<D>> packets;  ///< over the device
+    PollClock clock;
+    uint64_t device_event_ns = 0;  ///< when the device last had something to do
+    bool driving = false;          ///< transfers
+    velo_counters_t counters{};    ///< those that no part counts itself
+};
+
+/// Has the host show "velo: rank R: WHAT" and end the job. `what` names the peer, the cause and a remedy. To
+/// be called where an accepted message or operation can never be carried out; the caller goes on where it
+/// returns.
+template <class D>
+void Core<D>::end_job(velo_path_t path, uint64_t name, const std::string& what) {
+    const std::string line = with_rank(what);
+    if (options.host.job_failed == nullptr) return log(0, line);
+    const velo_failure_t failure = {.line = line.c_str(), .name = name, .path = path};
+    const Release released(*this);
+    options.host.job_failed(options.host.context, &failure);
+}
+
+}  // namespace velo

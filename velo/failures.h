@@ -1,0 +1,228 @@
+/// Peers that have ended, and what this process says of its own end.
+///
+/// A process that leaves in good order says so in its segments before it goes. One that is gone without a
+/// word has failed, and the host is told before anything that waited for it ends: what the host does about an
+/// operation that failed may be the end of this process, and then the reason would not be heard.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "rma/pending_op.h"
+#include "velo/peer.h"
+#include "velo/shm/on_node.h"
+
+namespace velo {
+
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during upcalls.
+template <class Env>
+class Failures {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using State = rma::TransferState<velo_peer>;
+    using Op = rma::PendingOp<velo_peer>;
+
+    Failures(Core& core, Parts& parts) : core_(core), parts_(parts) {
+        if (core.device && !core.device->traits().sees_processes) next_watch_ns_ = 0;
+    }
+
+    /// When peers are to be polled next.
+    [[nodiscard]] uint64_t next_poll_ns() const { return next_poll_ns_; }
+    void poll_liveness(uint64_t now);
+    /// Nothing that the engine holds refers to this peer.
+    [[nodiscard]] bool idle(const velo_peer& peer) const;
+    void report_end(velo_peer& peer);
+    /// Tells peers how this process is going to end.
+    void announce_ending(base::Ending ending);
+    /// True: this process reports the end of a peer, and no other one of its host does.
+    [[nodiscard]] bool claim_report(const velo_peer& peer);
+
+  private:
+    /// How often a device that does not see processes is told for which peers something waits, and after how
+    /// long without any event a process in MPI is taken for waiting.
+    static constexpr uint64_t kWatchPeersNs = 250'000'000;
+    static constexpr uint64_t kQuietNs = 1'000'000'000;
+    /// Interval between polls of peers that something waits for, and of contacts that could not be answered.
+    static constexpr uint64_t kPollNs = 10'000'000;
+    /// About a second; a shorter shortage is not reported.
+    static constexpr uint32_t kPollsUntilReported = 100;
+
+    void watch_peers(uint64_t now);
+    [[gnu::cold]] void peer_failed(velo_peer& peer);
+    [[gnu::cold]] void report_loss(const shm::Loss& loss);
+    void reclaim();
+
+    Core& core_;
+    Parts& parts_;
+    std::vector<velo_peer*> failed_;  ///< on this node, and not reclaimed yet
+    uint64_t next_poll_ns_ = 0;
+    uint64_t next_watch_ns_ = UINT64_MAX;
+    uint32_t unanswered_polls_ = 0;  ///< in a row
+};
+
+/// Looks for peers that have ended, without a word from them.
+template <class Env>
+void Failures<Env>::poll_liveness(uint64_t now) {
+    next_poll_ns_ = now + kPollNs;
+    core_.on_node.beat(now);
+    parts_.stalls.check(now);
+    std::vector<shm::PeerIndex> died;
+    core_.on_node.look_around(died);
+    for (const shm::PeerIndex index : died) peer_failed(parts_.peers.of(VELO_PATH_ON_NODE, index));
+    for (const shm::Loss& loss : core_.on_node.take_losses()) report_loss(loss);
+    if (!failed_.empty()) reclaim();
+    unanswered_polls_ = core_.on_node.unanswered() == 0 ? 0 : unanswered_polls_ + 1;
+    if (unanswered_polls_ == kPollsUntilReported) {
+        const base::Failure failure = core_.on_node.unanswered_failure();
+        core_.say(0, std::to_string(core_.on_node.unanswered()) +
+                         " processes wait to be attached, and their messages with them: " + to_text(failure) +
+                         ". " + remedy(failure) + " The job ends when that lasts " +
+                         std::to_string(core_.options.params.timeout) + " s (btl_velo_timeout).");
+    }
+    if (now >= next_watch_ns_) watch_peers(now);
+    for (size_t index = 0; index < parts_.peers.device().size(); ++index) {
+        velo_peer* peer = parts_.peers.device()[index];
+        if (peer != nullptr && !peer->failed && !core_.device->alive(peer->index)) peer_failed(*peer);
+    }
+}
+
+/// Tells the device for which peers something waits. A process that is in MPI and hears nothing waits for any
+/// of those that it has to do with: which of them, the host alone knows.
+template <class Env>
+void Failures<Env>::watch_peers(uint64_t now) {
+    next_watch_ns_ = now + kWatchPeersNs;
+    if (now - core_.device_event_ns > kQuietNs) core_.device->watch(kNoAddr);
+    for (const velo_peer* peer : parts_.peers.device()) {
+        if (peer != nullptr && !peer->failed && !idle(*peer)) core_.device->watch(peer->index);
+    }
+}
+
+/// Operations that wait for a peer that has ended end with it. Messages to it fail when they are tried again.
+template <class Env>
+void Failures<Env>::peer_failed(velo_peer& peer) {
+    peer.failed = true;
+    parts_.queue.unpark(peer);
+    report_end(peer);
+    if (peer.path == VELO_PATH_ON_NODE) failed_.push_back(&peer);
+    std::vector<uint32_t> cookies;
+    parts_.pending.for_each([&](uint32_t cookie, const Op& op) {
+        // The device ends what was posted there by itself.
+        if (op.state->peer == &peer && op.by_message()) cookies.push_back(cookie);
+    });
+    for (const uint32_t cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
+    parts_.coop.peer_failed(peer);
+}
+
+template <class Env>
+void Failures<Env>::announce_ending(base::Ending ending) {
+    // In a child of fork() the segments are not mapped, and its parent lives on.
+    if (getpid() != core_.on_node.address().segment.pid) return;
+    core_.on_node.announce_ending(ending);
+    if (core_.device) core_.device->announce_ending(ending);
+}
+
+template <class Env>
+bool Failures<Env>::claim_report(const velo_peer& peer) {
+    if (peer.path != VELO_PATH_DEVICE) return core_.on_node.first_to_tell(peer.index);
+    if (core_.device->traits().elects) return core_.device->first_to_tell(peer.index);
+    // The first of a host that notices. Any may be the only one: a connection is between two processes.
+    for (const velo_peer* other : parts_.peers.on_node()) {
+        if (other != nullptr && core_.on_node.announced_ending(other->index) == base::Ending::kFollowed)
+            return false;
+    }
+    core_.on_node.announce_ending(base::Ending::kFollowed);
+    return true;
+}
+
+/// Once a peer; one that closed its engine, or that was never connected to, is not missed.
+template <class Env>
+void Failures<Env>::report_end(velo_peer& peer) {
+    if (peer.end_reported || !peer.connected || peer.reclaimed) return;
+    peer.end_reported = true;
+    const base::Ending ending = peer.path == VELO_PATH_DEVICE ? core_.device->announced_ending(peer.index)
+                                                              : core_.on_node.announced_ending(peer.index);
+    if (ending == base::Ending::kClosed || core_.options.host.peer_ended == nullptr) return;
+    const velo_end_t end = {.peer = &peer,
+                            .name = peer.name,
+                            .job = peer.job,
+                            .rank = peer.rank,
+                            .pid = peer.pid,
+                            .path = peer.path,
+                            .followed = ending == base::Ending::kFollowed};
+    const typename Env::Core::Release released(core_);
+    core_.options.host.peer_ended(core_.options.host.context, &end);
+}
+
+/// Messages to or from a process of this node are lost, so the job cannot go on.
+template <class Env>
+void Failures<Env>::report_loss(const shm::Loss& loss) {
+    std::string peer = "process " + std::to_string(loss.pid);
+    const velo_peer* known = loss.known ? parts_.peers.on_node()[loss.peer] : nullptr;
+    if (known != nullptr && known->connected) {
+        peer = "rank " + std::to_string(known->rank) + " (pid " + std::to_string(loss.pid) + ")";
+    }
+    const std::string seconds = std::to_string(core_.options.params.timeout);
+    const std::string cause =
+        to_text(loss.failure) + ", tried for " + seconds + " s (btl_velo_timeout). " + remedy(loss.failure);
+    std::string what;
+    switch (loss.cause) {
+        case shm::Loss::Cause::kNoRing:
+            what = "no ring of " + std::to_string(shm::ring_bytes(core_.options.on_node.geometry)) +
+                   " bytes can be made to " + peer + ", so messages to it cannot be sent: " + cause;
+            break;
+        case shm::Loss::Cause::kNotAttached:
+            what =
+                "the ring of " + peer + " cannot be attached, so its messages cannot be received: " + cause;
+            break;
+        case shm::Loss::Cause::kSenderGone:
+            what = peer + " ended before its ring was attached; its messages are lost (" +
+                   to_text(loss.failure) + ").";
+            break;
+        case shm::Loss::Cause::kGarbage:
+            what = peer +
+                   " wrote what cannot be to the memory of its ring; messages are lost. Look for a "
+                   "program that writes past its own memory, or another version of velo.";
+            break;
+    }
+    core_.end_job(VELO_PATH_ON_NODE, loss.name, what);
+}
+
+/// Gives back what processes of this node held that have ended, each as soon as nothing of it is pending.
+/// Those of the job do not leave before its end; those that it spawned, or met, may come and go without end.
+template <class Env>
+void Failures<Env>::reclaim() {
+    for (size_t i = 0; i < failed_.size(); ++i) {
+        velo_peer& peer = *failed_[i];
+        if (!idle(peer) || !core_.on_node.disconnect(peer.index)) continue;
+        parts_.peers.remove_on_node(peer);
+        peer.reclaimed = true;
+        // Pending requests go the way of messages, which fail.
+        peer.direct = false;
+        failed_[i] = failed_.back();
+        failed_.pop_back();
+        --i;
+        ++core_.counters.peers_gone;
+        if (!peer.connected) parts_.peers.recycle(peer);
+    }
+}
+
+template <class Env>
+bool Failures<Env>::idle(const velo_peer& peer) const {
+    if (peer.in_pending || peer.in_copying) return false;
+    if (parts_.coop.assists(peer)) return false;
+    bool refers = false;
+    const auto look_at = [&](const State& state) { refers |= state.peer == &peer; };
+    parts_.transfers.for_each_waiting(look_at);
+    parts_.atomics.for_each_waiting(look_at);
+    // An operation under way, such as a direct copy that another thread makes, has a cookie.
+    if (parts_.pending.taken() != 0) {
+        parts_.pending.for_each([&](uint32_t, const Op& op) { look_at(*op.state); });
+    }
+    return !refers;
+}
+
+}  // namespace velo

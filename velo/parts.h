@@ -1,0 +1,67 @@
+/// The parts of an engine, and how they find each other.
+///
+/// Each part has state of its own and a header that can be read alone. Parts are generic over `Env`, which
+/// names the types of what they share (Core), of each other (Parts) and of a peer.
+#pragma once
+
+#include "rma/atomics.h"
+#include "rma/cookie_table.h"
+#include "rma/coop_copy.h"
+#include "rma/pending_op.h"
+#include "rma/registrations.h"
+#include "rma/transfers.h"
+#include "velo/connector.h"
+#include "velo/core.h"
+#include "velo/credit_tracer.h"
+#include "velo/engine_messages.h"
+#include "velo/failures.h"
+#include "velo/peers.h"
+#include "velo/send_queue.h"
+#include "velo/stall_reporter.h"
+
+namespace velo {
+
+template <class D>
+struct Parts;
+
+template <class D>
+struct EngineEnv {
+    using Core = velo::Core<D>;
+    using Parts = velo::Parts<D>;
+    using Peer = velo_peer;
+};
+
+/// Throws base::SetupError.
+template <class D>
+struct Parts {
+    using Env = EngineEnv<D>;
+
+    [[gnu::cold]] explicit Parts(const EngineOptions& options)
+        : core(options),
+          queue(core, *this),
+          messages(core, *this),
+          transfers(core, *this),
+          atomics(core, *this),
+          coop(core, *this),
+          registrations(core),
+          connector(core, *this),
+          failures(core, *this),
+          stalls(core, *this),
+          tracer(core, *this) {}
+
+    velo::Core<D> core;
+    Peers peers;
+    SendQueue<Env> queue;
+    EngineMessages<Env> messages;
+    rma::CookieTable<rma::PendingOp<velo_peer>> pending{rma::kPendingOpsMax};
+    rma::Transfers<Env> transfers;
+    rma::Atomics<Env> atomics;
+    rma::CoopCopy<Env> coop;
+    rma::Registrations<Env> registrations;
+    Connector<Env> connector;
+    Failures<Env> failures;
+    StallReporter<Env> stalls;
+    CreditTracer<Env> tracer;
+};
+
+}  // namespace velo

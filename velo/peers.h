@@ -1,0 +1,58 @@
+/// The peers of an engine, by their index on either path.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "velo/peer.h"
+
+namespace velo {
+
+/// Owner: the engine. Thread: the engine's.
+class Peers {
+  public:
+    /// The peer behind a path's index. One that only wrote to us so far gets its entry here.
+    [[gnu::always_inline]] velo_peer& of(velo_path_t path, uint32_t index) {
+        const std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? on_node_ : device_;
+        if (index < table.size() && table[index] != nullptr) [[likely]]
+            return *table[index];
+        return add(path, index);
+    }
+    /// By index; entries may be nullptr.
+    [[nodiscard]] const std::vector<velo_peer*>& on_node() const { return on_node_; }
+    [[nodiscard]] const std::vector<velo_peer*>& device() const { return device_; }
+
+    /// Its index may become another's.
+    void remove_on_node(const velo_peer& peer) { on_node_[peer.index] = nullptr; }
+    /// For another process. In place: callers further up may still look at its queues, which are empty.
+    void recycle(velo_peer& peer) {
+        peer.reclaimed = peer.failed = peer.direct = peer.end_reported = false;
+        peer.assists = true;
+        peer.name = 0;
+        peer.rank = 0;
+        peer.path = VELO_PATH_NONE;
+        spare_.push_back(&peer);
+    }
+
+  private:
+    [[gnu::noinline, gnu::cold]] velo_peer& add(velo_path_t path, uint32_t index) {
+        std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? on_node_ : device_;
+        if (index >= table.size()) table.resize(index + 1, nullptr);
+        if (spare_.empty()) {
+            all_.push_back(std::make_unique<velo_peer>());
+            spare_.push_back(all_.back().get());
+        }
+        table[index] = spare_.back();
+        spare_.pop_back();
+        table[index]->path = path;
+        table[index]->index = index;
+        return *table[index];
+    }
+
+    std::vector<std::unique_ptr<velo_peer>> all_;
+    std::vector<velo_peer*> on_node_;
+    std::vector<velo_peer*> device_;
+    std::vector<velo_peer*> spare_;
+};
+
+}  // namespace velo

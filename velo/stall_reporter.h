@@ -1,0 +1,250 @@
+/// Reports of what waits for which peer.
+///
+/// Polled by the clock, from within progress, and only where a report was asked for by parameter: a process
+/// that is not in MPI neither notices that it stalls nor answers a signal. All of it is off the hot path;
+/// the report itself walks every queue.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rma/pending_op.h"
+#include "velo/base/dump_signal.h"
+#include "velo/peer.h"
+#include "velo/stall_report.h"
+
+namespace velo {
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class StallReporter {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using State = rma::TransferState<velo_peer>;
+    using Op = rma::PendingOp<velo_peer>;
+
+    StallReporter(Core& core, Parts& parts)
+        : core_(core),
+          parts_(parts),
+          watch_(static_cast<uint64_t>(core.options.params.stall_report) * 1'000'000'000) {
+        start();
+    }
+
+    /// Reports what has not moved for long, or whatever waits if a signal asks for it.
+    void check(uint64_t now);
+
+  private:
+    /// Maximum interval between checks, when reports are enabled.
+    static constexpr uint64_t kPeriodNsMax = 1'000'000'000;
+
+    [[gnu::cold]] void start();
+    template <class Visit>
+    void for_each_wait(Visit&& visit);
+    [[gnu::cold]] void check_progress(uint64_t now);
+    [[gnu::cold]] void report(bool asked_for);
+    [[gnu::cold]] PeerReport report_of(velo_peer& peer);
+    void report_transfers(const velo_peer& peer, PeerReport& out);
+
+    Core& core_;
+    Parts& parts_;
+    StallWatch watch_;
+    uint64_t period_ns_ = 0;  ///< 0: no reports
+    uint64_t next_check_ns_ = 0;
+};
+
+template <class Env>
+void StallReporter<Env>::start() {
+    if (const int number = core_.options.params.dump_signal; number != 0) {
+        const base::SignalOutcome outcome = base::catch_dump_signal(number);
+        if (outcome != base::SignalOutcome::kInstalled) {
+            core_.log(
+                0, "velo: btl_velo_dump_signal=" + std::to_string(number) +
+                       (outcome == base::SignalOutcome::kTaken
+                            ? ": the program handles or ignores this signal itself, so velo does not; no "
+                              "reports on request"
+                            : ": there is no such signal, or it cannot be caught; no reports on request"));
+        }
+        period_ns_ = kPeriodNsMax;
+    }
+    if (const int seconds = core_.options.params.stall_report; seconds != 0) {
+        period_ns_ = std::min(kPeriodNsMax, static_cast<uint64_t>(seconds) * 1'000'000'000 / 10);
+    }
+}
+
+/// Calls visit(peer, word) for whatever waits for a peer; the words change when it moves.
+template <class Env>
+template <class Visit>
+void StallReporter<Env>::for_each_wait(Visit&& visit) {
+    parts_.queue.for_each_waiting([&](velo_peer& peer) {
+        const velo_send_t* first = peer.pending.front();
+        if (first == nullptr) return;
+        visit(peer, reinterpret_cast<uint64_t>(first));
+        visit(peer, first->done);
+    });
+    parts_.pending.for_each([&](uint32_t cookie, const Op& op) {
+        visit(*op.state->peer, cookie);
+        visit(*op.state->peer, op.received);
+        if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, parts_.coop.ended_bytes(op));
+    });
+    const auto transfer = [&](const State& waiting) { visit(*waiting.peer, waiting.issued_bytes); };
+    parts_.transfers.for_each_waiting(transfer);
+    parts_.atomics.for_each_waiting(transfer);
+    parts_.coop.for_each_assist([&](const velo_peer& peer, uint32_t offset, uint32_t left) {
+        visit(peer, uint64_t{offset} << 32 | left);
+    });
+}
+
+template <class Env>
+void StallReporter<Env>::check(uint64_t now) {
+    if (period_ns_ == 0) return;
+    if (now >= next_check_ns_) check_progress(now);
+    if (base::take_dump_request()) report(true);
+}
+
+template <class Env>
+void StallReporter<Env>::check_progress(uint64_t now) {
+    next_check_ns_ = now + period_ns_;
+    watch_.begin(now);
+    std::vector<std::pair<const velo_peer*, uint64_t>> fingerprints;
+    for_each_wait([&](const velo_peer& peer, uint64_t word) {
+        auto at = std::find_if(fingerprints.begin(), fingerprints.end(),
+                               [&](const auto& entry) { return entry.first == &peer; });
+        if (at == fingerprints.end()) at = fingerprints.insert(at, {&peer, 0});
+        at->second = (at->second ^ word) * 1099511628211u;
+    });
+    for (const auto& [peer, fingerprint] : fingerprints) watch_.saw(peer, fingerprint);
+    // Packets in our own mailbox although we poll it.
+    if (core_.device) {
+        const DeviceReport own = core_.device->report(kNoAddr);
+        if (own.mailbox_written != own.mailbox_read) watch_.saw(this, own.mailbox_read);
+    }
+    const StallWatch::Outcome outcome = watch_.end();
+    if (outcome.resumed_ns != 0) {
+        const uint64_t tenths = outcome.resumed_ns / 100'000'000;
+        core_.log(0, "velo: rank " + std::to_string(core_.options.identity.rank) + " goes on after " +
+                         std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s");
+    }
+    if (outcome.stalled) {
+        report(false);
+        watch_.reported();
+    }
+}
+
+template <class Env>
+void StallReporter<Env>::report(bool asked_for) {
+    StallReport report;
+    report.rank = core_.options.identity.rank;
+    report.asked_for = asked_for;
+    report.unanswered_contacts = core_.on_node.unanswered();
+    if (core_.device) {
+        const DeviceReport own = core_.device->report(kNoAddr);
+        report.mailbox_written = own.mailbox_written;
+        report.mailbox_read = own.mailbox_read;
+        report.mailbox_slots = own.mailbox_slots;
+        report.stall_ns = watch_.age_ns(this);
+    }
+    for (const auto* table : {&parts_.peers.on_node(), &parts_.peers.device()}) {
+        for (velo_peer* peer : *table) {
+            if (peer == nullptr) continue;
+            const PeerReport entry = report_of(*peer);
+            if (!entry.waited_for() && !entry.unconsumed()) continue;
+            report.stall_ns = std::max(report.stall_ns, entry.age_ns);
+            report.peers.push_back(entry);
+        }
+    }
+    core_.log(0, to_text(report));
+}
+
+template <class Env>
+PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
+    PeerReport out;
+    out.known = peer.connected;
+    out.rank = peer.rank;
+    out.pid = peer.pid;
+    out.pid_known_here = peer.attachable;
+    out.path = peer.path;
+    out.age_ns = watch_.age_ns(&peer);
+    if (const velo_send_t* first = peer.pending.front()) {
+        out.first_bytes = first->total;
+        out.first_done = first->done;
+        out.first_class = first->message_class;
+        out.first_tag = first->tag;
+        out.credits_needed = first->total == 0 ? 1 : packets_for(first->total - first->done);
+        for (const velo_send_t* at = first; at != nullptr; at = at->next) {
+            ++out.queued;
+            out.queued_bytes += at->total - at->done;
+        }
+    }
+    report_transfers(peer, out);
+    uint64_t beat_ns = 0;
+    if (peer.path == VELO_PATH_ON_NODE) {
+        shm::RingFill fill;
+        out.ring = core_.on_node.fill(peer.index, fill);
+        out.lines_written = fill.lines_written;
+        out.lines_read = fill.lines_read;
+        out.body_written = fill.body_written;
+        out.body_read = fill.body_read;
+        out.ring_lines = core_.on_node.geometry().lines;
+        out.ring_bytes = core_.on_node.geometry().body_bytes;
+        out.unread = core_.on_node.unread(peer.index);
+        beat_ns = core_.on_node.last_beat_ns(peer.index);
+    } else if (core_.packets->admits(peer.index)) {
+        const DeviceReport device = core_.device->report(peer.index);
+        const flowctl::FlowControl& flow = core_.packets->flow();
+        out.credited = core_.packets->credited();
+        out.by_contact = flow.by_contact(peer.index);
+        out.credits = flow.credits(peer.index);
+        // If shares change, only the peer knows ours.
+        out.quota = flow.mode() == flowctl::Mode::kStatic ? core_.packets->plan().quota : 0;
+        out.credits_retrieved = flow.retrieved(peer.index);
+        out.credits_threshold = flow.threshold(peer.index);
+        out.credits_owed = core_.packets->deferred_credits(peer.index);
+        out.partial_bytes = core_.packets->partial_bytes(peer.index);
+        out.mailbox_written = device.mailbox_written;
+        out.mailbox_read = device.mailbox_read;
+        out.mailbox_slots = device.mailbox_slots;
+        out.held_packets = device.held_packets;
+        out.device_operations = device.operations;
+        beat_ns = device.beat_ns;
+    }
+    out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
+    return out;
+}
+
+template <class Env>
+void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport& out) {
+    const auto count = [](WaitingOperations& operations, uint64_t bytes) {
+        ++operations.count;
+        operations.bytes += bytes;
+    };
+    parts_.pending.for_each([&](uint32_t, const Op& waiting) {
+        if (waiting.state->peer != &peer) return;
+        switch (waiting.kind) {
+            case Op::Kind::kDirectChunk:
+                count(waiting.state->op->kind == VELO_RMA_GET ? out.gets : out.puts, waiting.bytes);
+                break;
+            case Op::Kind::kDeviceChunk: count(out.device_chunks, waiting.bytes); break;
+            case Op::Kind::kPullChunk: count(out.pulls, waiting.bytes - waiting.received); break;
+            case Op::Kind::kPutChunk: count(out.pushes, waiting.bytes); break;
+            case Op::Kind::kDeviceAtomic:
+            case Op::Kind::kAtomic: count(out.atomics, 0); break;
+            case Op::Kind::kCoopBlock: count(out.coop_blocks, parts_.coop.left_bytes(waiting)); break;
+        }
+    });
+    parts_.transfers.for_each_waiting([&](const State& state) {
+        if (state.peer != &peer) return;
+        const bool get = state.op->kind == VELO_RMA_GET;
+        count(get ? out.gets : out.puts, state.bytes - state.issued_bytes);
+    });
+    parts_.atomics.for_each_waiting([&](const State& state) {
+        if (state.peer == &peer) count(out.atomics, 0);
+    });
+    parts_.coop.for_each_assist([&](const velo_peer& other, uint32_t, uint32_t left) {
+        if (&other == &peer) count(out.assists, left);
+    });
+}
+
+}  // namespace velo
