@@ -30,7 +30,7 @@ class Failures {
         if (core.device && !core.device->traits().sees_processes) next_watch_ns_ = 0;
     }
 
-    /// When peers are to be polled next.
+    /// Time of the next poll of the peers, ns.
     [[nodiscard]] uint64_t next_poll_ns() const { return next_poll_ns_; }
     void poll_liveness(uint64_t now);
     /// Nothing that the engine holds refers to this peer.

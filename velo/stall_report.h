@@ -1,4 +1,4 @@
-/// Pending work of this process, for how long, and in words. The engine collects it (engine_report.h).
+/// Pending work of this process, for how long, and in words. The engine collects it (stall_reporter.h).
 #pragma once
 
 #include <cstdint>
