@@ -1,7 +1,5 @@
-/// VeloPath: the packets of flow control, in both directions. Part of velo_path.h.
+/// VeloPath: the packets of flow control, in both directions. The end of velo_path.h, which alone includes it.
 #pragma once
-
-#include "velo/velo_path.h"
 
 namespace velo {
 

@@ -1,9 +1,5 @@
-/// ClusterDevice::send: the template part. Included by cluster.h.
+/// ClusterDevice::send: the template part. The end of cluster.h, which alone includes it.
 #pragma once
-
-#include <utility>
-
-#include "sim_device/cluster/cluster.h"
 
 namespace velo::cluster {
 
