@@ -68,7 +68,7 @@ class DynamicBooks {
         : ledger_(plan),
           credit_slots_(plan.credit_slots),
           min_quota_(plan.quota),
-          initial_quota_(plan.first_quota),
+          initial_quota_(plan.initial_quota),
           planned_peers_(plan.peers),
           data_slots_(plan.data_region_slots),
           sender_slots_max_(plan.sender_slots_max),

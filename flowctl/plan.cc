@@ -153,7 +153,7 @@ PlanResult plan_changing(const Config& config) {
             plan.credit_region_slots = 0;
             // Rounded up: who comes last gets what is left.
             const uint32_t share = (plan.data_region_slots + config.peers - 1) / config.peers;
-            plan.first_quota = std::max(plan.quota, share - std::min(share, config.credit_slots));
+            plan.initial_quota = std::max(plan.quota, share - std::min(share, config.credit_slots));
         }
     } else {
         plan.quota = std::clamp(config.growing_start, 1u, equal_share);

@@ -109,7 +109,7 @@ struct Plan {
     /// without credits.
     uint32_t quota = 0;
     /// Intended quota of a peer that is met (kDynamic with contact slots), where so much is left.
-    uint32_t first_quota = 0;
+    uint32_t initial_quota = 0;
     /// The peers 0 .. excess_peers - 1 own quota + 1 slots here (Rounding::kSubset).
     uint32_t excess_peers = 0;
     /// Threshold of a peer that owns `quota` slots.

@@ -1,7 +1,7 @@
 /// Cooperative copy: blocks that two processes of a node move together.
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
-/// data, and both take chunks until none is left (base/joint.h): the owner from the front, the reader from
+/// data, and both take chunks until none is left (base/chunk_claims.h): the owner from the front, the reader from
 /// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
 /// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
 /// some polls the reader goes on alone. If direct copies are not permitted, the owner sends everything.
@@ -15,7 +15,7 @@
 #include "rma/pending_op.h"
 #include "velo/base/cma.h"
 #include "velo/base/copy.h"
-#include "velo/base/joint.h"
+#include "velo/base/chunk_claims.h"
 #include "velo/base/lock.h"
 #include "velo/device.h"
 #include "velo/velo.h"
@@ -163,7 +163,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
              .nla = nla,
              .key = op.remote.on_node_key,
              .bytes = chunk.bytes,
-             .chunk_bytes = joint_chunk_bytes(chunk.bytes),
+             .chunk_bytes = coop_chunk_bytes(chunk.bytes),
              .offset = chunk.offset,
              .generation = generation};
     block.chunks = (block.bytes + block.chunk_bytes - 1) / block.chunk_bytes;
@@ -175,12 +175,12 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
                                         .offset = chunk.offset,
                                         .bytes = chunk.bytes,
                                         .block = slot});
-    base::JointClaims::open(core_.on_node.joint(slot), generation);
-    parts_.messages.send_control(peer, {.opcode = Opcode::kJoint,
+    base::ChunkClaims::open(core_.on_node.coop_claims(slot), generation);
+    parts_.messages.send_control(peer, {.opcode = Opcode::kCoop,
                                         .cookie = block.cookie,
                                         .nla = block.nla,
                                         .key = block.key,
-                                        .value = JointCall{block.bytes, generation, slot}.pack(),
+                                        .value = CoopCall{block.bytes, generation, slot}.pack(),
                                         .compare = reinterpret_cast<uint64_t>(block.local)});
     return true;
 }
@@ -195,7 +195,7 @@ uint32_t CoopCopy<Env>::drive_blocks() {
         Block& block = blocks_[slot];
         Peer& peer = *block.peer;
         if (block.closed) continue;
-        const base::JointClaims::Claims claims = base::JointClaims::look(core_.on_node.joint(slot));
+        const base::ChunkClaims::Claims claims = base::ChunkClaims::look(core_.on_node.coop_claims(slot));
         if (!claims.fits(block.generation, block.own_chunks, block.chunks)) [[unlikely]] {
             close(block, Status::kProtocol);
             end_if_done(slot);
@@ -217,7 +217,7 @@ template <class Env>
 bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     Block& block = blocks_[slot];
     uint32_t index = 0;
-    if (!base::JointClaims::claim_back(core_.on_node.joint(slot), block.generation, block.chunks, index)) {
+    if (!base::ChunkClaims::claim_back(core_.on_node.coop_claims(slot), block.generation, block.chunks, index)) {
         close(block, Status::kOk);
         end_if_done(slot);
         return false;
@@ -237,12 +237,12 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     if (status == Status::kUnsupported) {
         // The owner is asked for this part by name.
         parts_.transfers.give_up_direct(*block.peer);
-        parts_.messages.send_control(*block.peer, {.opcode = Opcode::kJoint,
+        parts_.messages.send_control(*block.peer, {.opcode = Opcode::kCoop,
                                                    .cookie = block.cookie,
                                                    .nla = block.nla + offset,
                                                    .key = block.key,
                                                    .last = 1,
-                                                   .value = JointCall{bytes, block.generation, 0}.pack(),
+                                                   .value = CoopCall{bytes, block.generation, 0}.pack(),
                                                    .compare = offset});
         return true;
     }
@@ -263,7 +263,7 @@ void CoopCopy<Env>::close(Block& block, Status status) {
     if (block.closed) return;
     block.closed = true;
     const auto slot = static_cast<uint32_t>(&block - blocks_.data());
-    const base::JointClaims::Claims claims = base::JointClaims::close(core_.on_node.joint(slot));
+    const base::ChunkClaims::Claims claims = base::ChunkClaims::close(core_.on_node.coop_claims(slot));
     const bool fits = claims.fits(block.generation, block.own_chunks, block.chunks);
     const bool complete = claims.front + block.own_chunks == block.chunks;
     if (!fits || (block.status == Status::kOk && !complete)) {
@@ -311,7 +311,7 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
     const Op* op = parts_.pending.find(header.cookie);
     const bool written = header.compare != 0;
     const uint64_t length =
-        written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(JointDataHeader));
+        written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(CoopDataHeader));
     if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer) {
         ++core_.counters.engine_malformed;
         return;
@@ -328,7 +328,7 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
     if (written) {
         core_.counters.rma_get_bytes += length;
     } else {
-        std::memcpy(block.local + header.value, data + sizeof(JointDataHeader), length);
+        std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
         (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
     }
     block.ended_bytes += static_cast<uint32_t>(length);
@@ -364,7 +364,7 @@ void CoopCopy<Env>::peer_failed(Peer& peer) {
 
 template <class Env>
 void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
-    const JointCall call = JointCall::unpack(header.value);
+    const CoopCall call = CoopCall::unpack(header.value);
     Assist assist = {.peer = &peer,
                      .cookie = header.cookie,
                      .key = header.key,
@@ -439,11 +439,11 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         Assist& assist = assists_[index];  // looked up again after the lock was given up
         if (peer.failed) return false;
         if (assist.left == 0) {
-            const uint32_t chunk_bytes = joint_chunk_bytes(assist.bytes);
+            const uint32_t chunk_bytes = coop_chunk_bytes(assist.bytes);
             const uint32_t chunks = (assist.bytes + chunk_bytes - 1) / chunk_bytes;
             uint32_t chunk = 0;
             if (!assist.claims ||
-                !base::JointClaims::claim_front(core_.on_node.joint_of(peer.index, assist.slot),
+                !base::ChunkClaims::claim_front(core_.on_node.coop_claims_of(peer.index, assist.slot),
                                                 assist.generation, chunks, chunk)) {
                 return false;
             }
@@ -486,7 +486,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         core_.counters.rma_put_bytes += bytes;
         parts_.messages.send_control(
             peer,
-            {.opcode = Opcode::kJointData, .cookie = same.cookie, .value = same.offset, .compare = bytes});
+            {.opcode = Opcode::kCoopData, .cookie = same.cookie, .value = same.offset, .compare = bytes});
         same.left = 0;
         ++moved;
         return true;
@@ -499,16 +499,16 @@ template <class Env>
 bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
     Peer& peer = *assist.peer;
     const uint32_t piece_max = std::min(
-        kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(JointDataHeader)));
+        kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(CoopDataHeader)));
     while (assist.left != 0) {
         // A message that waits already goes first.
         if (!peer.pending.empty()) return false;
         const uint32_t bytes = std::min(assist.left, piece_max);
-        const auto total = static_cast<uint32_t>(sizeof(JointDataHeader) + bytes);
+        const auto total = static_cast<uint32_t>(sizeof(CoopDataHeader) + bytes);
         Status status = Status::kOk;
         const auto room = core_.on_node.reserve(peer.index, total, status);
         if (room.first == nullptr) return false;
-        const JointDataHeader header = {{.opcode = Opcode::kJointData,
+        const CoopDataHeader header = {{.opcode = Opcode::kCoopData,
                                          .cookie = assist.cookie,
                                          .value = assist.base_offset + uint64_t{assist.offset}}};
         static_assert(sizeof header == Core::kInlineBytesMax);

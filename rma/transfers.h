@@ -356,7 +356,7 @@ bool Transfers<Env>::claim_denial_report() {
         lowest = peer->name;
         owner = &peer->index;
     }
-    return core_.on_node.first_to_tell_of_denial(owner);
+    return core_.on_node.claim_denial_report(owner);
 }
 
 /// Counts each peer. The user is told once a node, and once a process in any case at most.

@@ -42,7 +42,7 @@ class AnyDevice {
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const {
         return shim_ ? shim_->announced_ending(peer) : network_->announced_ending(peer);
     }
-    bool first_to_tell(DeviceAddr peer) { return shim_ && shim_->first_to_tell(peer); }
+    bool claim_report(DeviceAddr peer) { return shim_ && shim_->claim_report(peer); }
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
         if (shim_) [[likely]]
@@ -59,8 +59,8 @@ class AnyDevice {
             return shim_->advance();
         network_->advance();
     }
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) {
-        return shim_ ? shim_->take_alike(to, packets_max) : network_->take_alike(to, packets_max);
+    uint32_t take_run(std::byte* to, uint32_t packets_max) {
+        return shim_ ? shim_->take_run(to, packets_max) : network_->take_run(to, packets_max);
     }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
         return shim_ ? shim_->register_memory(base, bytes, access, out)

@@ -20,7 +20,7 @@ namespace velo {
 /// Throws base::SetupError. Owner: the engine. Thread: the engine's, under its lock.
 template <class D>
 struct Core {
-    static constexpr uint32_t kCoopBlocks = shm::kJointSlots;
+    static constexpr uint32_t kCoopBlocks = shm::kCoopBlocks;
     static constexpr uint32_t kInlineBytesMax = shm::kInlineBytesMax;
 
     [[gnu::cold]] explicit Core(const EngineOptions& with)

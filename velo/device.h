@@ -141,6 +141,16 @@ static_assert(sizeof(Notification) == 16);
 struct NetworkOptions;
 
 /// Arguments that a device is opened with.
+/// The host's log, of lines for the user; levels as those of velo_host_t::log.
+struct DeviceLog {
+    void (*write)(void* context, int level, const char* line) = nullptr;
+    void* context = nullptr;
+
+    void operator()(int level, const std::string& line) const {
+        if (write != nullptr) write(context, level, line.c_str());
+    }
+};
+
 struct DeviceConfig {
     uint16_t node = 0;
     uint8_t vpid = 0;
@@ -154,6 +164,7 @@ struct DeviceConfig {
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
     uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words
+    DeviceLog log;
     const NetworkOptions* network = nullptr;  ///< set: the device of a network is wanted (velo/any_device.h)
 };
 
@@ -242,11 +253,11 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// True for the first process that asks about a peer, so that one tells for all that it has died; with
     /// DeviceTraits::elects.
-    { device.first_to_tell(peer) } -> std::same_as<bool>;
+    { device.claim_report(peer) } -> std::same_as<bool>;
 
     /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
     /// returns its status; it is called once for each packet, in any order, and the device adds the source.
-    /// A fill may also have `alike()` (AlikePackets), or `run(i)` (PacketRun): those need no call.
+    /// A fill may also have `body()` (BodyPackets), or `run(i)` (PacketRun): those need no call.
     /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held by
     /// the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can foresee
     /// that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not connected through
@@ -263,7 +274,7 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
     /// Frees the slot that peek() showed and those behind it that are of the same source and status, up to
     /// `packets` in all, and copies their payloads, kPayloadBytes each, to `out`. Returns how many; a device
     /// for which this is not faster than peek() and advance() returns 0 and does nothing.
-    { device.take_alike(out.data(), packets) } -> std::same_as<uint32_t>;
+    { device.take_run(out.data(), packets) } -> std::same_as<uint32_t>;
 
     /// Names [base, base + bytes) to the network. kNoResource: the table is full, use another way.
     {

@@ -244,7 +244,7 @@ void Engine<D>::counters(velo_counters_t& out) const {
     out.on_node_rx_messages = on_node.messages_received;
     out.on_node_ring_full = on_node.ring_full;
     out.on_node_rings = on_node.rings_created;
-    out.on_node_bells = on_node.bells_rung;
+    out.on_node_bells = on_node.doorbells_rung;
     out.on_node_garbage = on_node.garbage;
     out.on_node_contacts_refused = on_node.contacts_refused;
     if (!core.device) return;

@@ -117,7 +117,7 @@ void EngineMessages<Env>::completed(velo_send_t& send, Status status) {
     free_controls_.push_back(&send);
     // A request that did not get there is not answered.
     const bool asked =
-        header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic || header.opcode == Opcode::kJoint;
+        header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic || header.opcode == Opcode::kCoop;
     if (status != Status::kOk && asked) parts_.transfers.end(header.cookie, status, 0);
 }
 
@@ -210,8 +210,8 @@ void EngineMessages<Env>::receive(velo_peer& peer, const std::byte* data, uint32
         case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
         case Opcode::kAtomic: on_atomic(peer, header); return;
         case Opcode::kDone: on_done(peer, header); return;
-        case Opcode::kJoint: parts_.coop.on_call(peer, header); return;
-        case Opcode::kJointData: parts_.coop.on_data(peer, header, data, bytes); return;
+        case Opcode::kCoop: parts_.coop.on_call(peer, header); return;
+        case Opcode::kCoopData: parts_.coop.on_data(peer, header, data, bytes); return;
     }
     ++core_.counters.engine_malformed;
 }

@@ -71,7 +71,7 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     core_.on_node.beat(now);
     parts_.stalls.check(now);
     std::vector<shm::PeerIndex> died;
-    core_.on_node.look_around(died);
+    core_.on_node.poll_liveness(died);
     for (const shm::PeerIndex index : died) peer_failed(parts_.peers.of(VELO_PATH_ON_NODE, index));
     for (const shm::Loss& loss : core_.on_node.take_losses()) report_loss(loss);
     if (!failed_.empty()) reclaim();
@@ -127,8 +127,8 @@ void Failures<Env>::announce_ending(base::Ending ending) {
 
 template <class Env>
 bool Failures<Env>::claim_report(const velo_peer& peer) {
-    if (peer.path != VELO_PATH_DEVICE) return core_.on_node.first_to_tell(peer.index);
-    if (core_.device->traits().elects) return core_.device->first_to_tell(peer.index);
+    if (peer.path != VELO_PATH_DEVICE) return core_.on_node.claim_report(peer.index);
+    if (core_.device->traits().elects) return core_.device->claim_report(peer.index);
     // The first of a host that notices. Any may be the only one: a connection is between two processes.
     for (const velo_peer* other : parts_.peers.on_node()) {
         if (other != nullptr && core_.on_node.announced_ending(other->index) == base::Ending::kFollowed)

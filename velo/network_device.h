@@ -58,7 +58,7 @@ class NetworkDevice {
     virtual Status send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) = 0;
     virtual const Packet* peek(DeviceAddr& from) = 0;
     virtual void advance() = 0;
-    virtual uint32_t take_alike(std::byte* to, uint32_t packets_max) = 0;
+    virtual uint32_t take_run(std::byte* to, uint32_t packets_max) = 0;
     virtual Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) = 0;
     virtual Status deregister(const Registration& registration) = 0;
     virtual Status post(const RmaOperation& operation) = 0;
@@ -81,8 +81,6 @@ struct NetworkOptions {
     const char* interface_include = "";  ///< names, or address/bits
     const char* interface_exclude = "";
     const char* other_host = "";  ///< of the job; of several interfaces, one on the way there is preferred
-    void (*log)(void* context, int level, const char* line) = nullptr;  ///< as velo_host_t::log; may be nullptr
-    void* log_context = nullptr;
 };
 
 /// The library's exported table.
@@ -98,7 +96,7 @@ struct NetworkLibrary {
                  void (*each)(void* context, const char* provider, const char* interface,
                               const char* refused)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 4;
+inline constexpr uint64_t kNetworkAbi = 5;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

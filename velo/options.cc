@@ -178,14 +178,12 @@ shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity
 }
 
 /// The user's words on networks, which are good as long as the parameters are, and the identity.
-NetworkOptions network_options(const velo_params_t& params, const velo_identity_t& identity, const velo_host_t& host) {
+NetworkOptions network_options(const velo_params_t& params, const velo_identity_t& identity) {
     return {.provider_include = params.provider_include,
             .provider_exclude = params.provider_exclude,
             .interface_include = params.if_include,
             .interface_exclude = params.if_exclude,
-            .other_host = identity.other_host,
-            .log = host.log,
-            .log_context = host.context};
+            .other_host = identity.other_host};
 }
 
 /// Over a network a packet's source names one process among those of all jobs that meet: the nodes of a job are
@@ -333,7 +331,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.job_token = identity.job;
     options.device.ports = static_cast<uint32_t>(params.ports);
     options.device.faults = params.faults;
-    options.network = network_options(params, identity, host);
+    options.device.log = {.write = host.log, .context = host.context};
+    options.network = network_options(params, identity);
     if (!options.device_used) return options;
 
     const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));

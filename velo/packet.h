@@ -96,7 +96,7 @@ static_assert(sizeof(Packet) == kPacketBytes && offsetof(Packet, status) == kPay
 
 /// Packets [first, first + count) of a send whose payloads are whole and lie one behind the other from `data`
 /// on, under one status.
-struct AlikePackets {
+struct BodyPackets {
     const std::byte* data = nullptr;
     PacketStatus status = {};
     uint32_t first = 0;

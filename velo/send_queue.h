@@ -97,7 +97,7 @@ Status SendQueue<Env>::send_other_now(velo_peer& peer, const void* header, uint3
     if (!peer.pending.empty()) return Status::kAgain;
     if (peer.path != VELO_PATH_DEVICE) return try_send(peer, send);
     // Half a message must not go: no sender would be left for the rest.
-    if (waits_for_others(peer, send.total) || !core_.packets->sendable(peer.index, send.total))
+    if (waits_for_others(peer, send.total) || !core_.packets->prepare(peer.index, send.total))
         return Status::kAgain;
     const Status status = core_.packets->send_whole(peer.index, send);
     if (status == Status::kOk) peer.sent_poll = core_.clock.polls();
@@ -257,7 +257,7 @@ uint32_t SendQueue<Env>::send_together(velo_peer& peer) {
         packets += packets_for(send->total);
         if (send->total > kGatheredBytesMax) break;
         if (send->done != 0 || parts_.messages.source_gone(*send) ||
-            !core_.packets->sendable_whole(peer.index, packets))
+            !core_.packets->prepare_packets(peer.index, packets))
             break;
         sends[count++] = send;
     }

@@ -271,7 +271,7 @@ int velo_progress(velo_engine_t* engine) noexcept {
     return with_memory(*engine, [&] { return engine->progress(); });
 }
 
-bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) noexcept {
+bool velo_claim_report(velo_engine_t* engine, velo_peer_t* peer) noexcept {
     return engine->claim_report(*peer);
 }
 

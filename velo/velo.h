@@ -280,7 +280,7 @@ int velo_progress(velo_engine_t* engine) VELO_NOEXCEPT;
 /* True for the first process of all that asks about a peer that has ended: it tells the user for the others.
  * To be asked within `peer_ended`; later, the peer's memory may have been given back, and no process is the
  * first. */
-bool velo_first_to_tell(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
+bool velo_claim_report(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
 /* Tells peers that this process is about to end because another one did. */
 void velo_follow(velo_engine_t* engine) VELO_NOEXCEPT;

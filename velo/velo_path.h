@@ -97,7 +97,7 @@ class VeloPath {
     /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
     /// call again later, with nothing else to this peer in between; kPeerDead.
     Status send(DeviceAddr to, velo_send_t& send);
-    /// The same for a message of which sendable() holds, whole or not at all.
+    /// The same for a message for which prepare() returned true, whole or not at all.
     Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
     /// The same for several messages, none of which has begun, in one go: all or none.
     Status send_together(DeviceAddr to, std::span<velo_send_t* const> sends);
@@ -106,14 +106,14 @@ class VeloPath {
     [[nodiscard]] bool waits_for_credits(DeviceAddr to) const { return flow_.waits_to_send(to); }
     [[nodiscard]] bool take_ready(DeviceAddr& to) { return flow_.take_ready(to); }
 
-    /// Whether a message of `bytes` could go at once as far as credits are concerned.
-    [[nodiscard]] bool sendable(DeviceAddr to, uint32_t bytes) {
+    /// Takes credits that have arrived, as far as a message of `bytes` needs them. True: it could go at once.
+    [[nodiscard]] bool prepare(DeviceAddr to, uint32_t bytes) {
         const uint32_t packets = packets_for(bytes);
-        return sendable_whole(to, packets) || (packets == 1 && flow_.by_contact(to));
+        return prepare_packets(to, packets) || (packets == 1 && flow_.by_contact(to));
     }
 
-    /// Whether this number of packets, of whole messages, could go in one send().
-    [[nodiscard]] bool sendable_whole(DeviceAddr to, uint32_t packets) {
+    /// The same for this number of packets, of whole messages, in one send().
+    [[nodiscard]] bool prepare_packets(DeviceAddr to, uint32_t packets) {
         if (packets > send_packets_max_) return false;
         know(to);
         return credited() ? credits_for(to, packets) == packets : packets <= mailbox_slots(to);
@@ -177,7 +177,7 @@ class VeloPath {
         /// that is returned is put together on the stack, and read from there only after every store before it is done:
         /// those into the mailbox, whose lines the receiver has.
         [[gnu::noinline]] uint64_t word(uint32_t index, std::byte* payload) const;
-        [[nodiscard]] AlikePackets alike() const;
+        [[nodiscard]] BodyPackets body() const;
         [[nodiscard]] PacketRun run(uint32_t index) const;
         [[nodiscard]] PacketStatus status() const {
             return {.message_class = static_cast<MessageClass>(send.message_class),
@@ -384,7 +384,7 @@ uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
 /// Those that lie in the last part that has bytes, whole, and are not the message's last. A queued message may have
 /// all its bytes in the first part.
 template <class D>
-AlikePackets VeloPath<D>::PartFill::alike() const {
+BodyPackets VeloPath<D>::PartFill::body() const {
     const uint32_t part = send.bytes[1] != 0 ? 1 : 0;
     const uint32_t start = part == 0 ? 0 : send.bytes[0];
     const uint32_t before = start - std::min(start, send.done);
@@ -426,7 +426,7 @@ template <class D>
 Status VeloPath<D>::send_together(DeviceAddr to, std::span<velo_send_t* const> sends) {
     uint32_t packets = 0;
     for (const velo_send_t* send : sends) packets += packets_for(send->total);
-    if (!sendable_whole(to, packets)) return Status::kAgain;
+    if (!prepare_packets(to, packets)) return Status::kAgain;
     if (flow_.response_due(to) && !flow_.send_control_to(to, control_sender())) return Status::kAgain;
     const TogetherFill fill = {.path = *this, .to = to, .sends = sends};
     const Status status = device_.send(to, packets, credited() ? Admission::kCredited : Admission::kGuarded, fill);
@@ -496,7 +496,7 @@ bool VeloPath<D>::take_run(DeviceAddr from, bool contact) {
     const uint32_t room = (message_bytes_max_ - in.bytes) / kPayload;
     if (in.broken || room == 0) return false;
     if (!in.buffer) in.buffer = take_buffer();
-    const uint32_t taken = device_.take_alike(in.buffer.get() + in.bytes, room);
+    const uint32_t taken = device_.take_run(in.buffer.get() + in.bytes, room);
     if (taken == 0) return false;
     in.bytes += taken * kPayload;
     if (contact) [[unlikely]] {

@@ -1,4 +1,4 @@
-/// Messages between engines: transfers that are copied instead of read or written directly, or moved jointly
+/// Messages between engines: transfers that are copied instead of read or written directly, or moved
 /// by both ends, and atomics.
 ///
 /// They travel like host messages, under the same flow control, as message class kEngine. A receiver
@@ -26,11 +26,11 @@ enum class Opcode : uint8_t {
     /// The operation `cookie` of the receiver has ended with `status`.
     kDone,
     /// Asks the owner of [nla, nla + value) for its part in moving it to `compare` in the asker's memory
-    /// (JointCall). With `last`: all of it, in kJointData messages.
-    kJoint,
-    /// Data of a joint block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
+    /// (CoopCall). With `last`: all of it, in kCoopData messages.
+    kCoop,
+    /// Data of a cooperative block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
     /// bytes there were written directly instead, and none follow.
-    kJointData,
+    kCoopData,
 };
 
 struct EngineHeader {
@@ -48,15 +48,15 @@ struct EngineHeader {
 };
 static_assert(sizeof(EngineHeader) == 40 && std::is_trivially_copyable_v<EngineHeader>);
 
-/// Data of a joint block begins on a cache line of the ring.
-struct JointDataHeader {
+/// Data of a cooperative block begins on a cache line of the ring.
+struct CoopDataHeader {
     EngineHeader header;
     uint64_t reserved[2] = {};
 };
-static_assert(sizeof(JointDataHeader) == 56);
+static_assert(sizeof(CoopDataHeader) == 56);
 
-/// `value` of kJoint.
-struct JointCall {
+/// `value` of kCoop.
+struct CoopCall {
     uint32_t bytes = 0;
     uint16_t generation = 0;
     uint16_t slot = 0;
@@ -64,15 +64,15 @@ struct JointCall {
     [[nodiscard]] constexpr uint64_t pack() const {
         return uint64_t{bytes} | uint64_t{generation} << 32 | uint64_t{slot} << 48;
     }
-    [[nodiscard]] static constexpr JointCall unpack(uint64_t word) {
+    [[nodiscard]] static constexpr CoopCall unpack(uint64_t word) {
         return {static_cast<uint32_t>(word), static_cast<uint16_t>(word >> 32),
                 static_cast<uint16_t>(word >> 48)};
     }
 };
 
-/// Bytes of one chunk of a joint block; the last one may be shorter. Small enough to share the block out, and
+/// Bytes of one chunk of a cooperative block; the last one may be shorter. Small enough to share the block out, and
 /// large enough that a chunk's cost (a system call of 1 us) does not show.
-[[nodiscard]] constexpr uint32_t joint_chunk_bytes(uint32_t bytes) {
+[[nodiscard]] constexpr uint32_t coop_chunk_bytes(uint32_t bytes) {
     if (bytes <= 32u << 10) return 16u << 10;
     if (bytes <= 128u << 10) return 32u << 10;
     if (bytes <= 512u << 10) return 64u << 10;

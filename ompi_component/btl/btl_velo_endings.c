@@ -101,7 +101,7 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
         return; /* it was disconnected: nothing here waits for it, and it may end as it likes */
     }
     /* Of those that only followed, another one has been told of or will be. */
-    if (other_job || (!end->followed && velo_first_to_tell(mca_btl_velo_component.engine, end->peer))) {
+    if (other_job || (!end->followed && velo_claim_report(mca_btl_velo_component.engine, end->peer))) {
         tell(end, other_job);
     } else {
         opal_output_verbose(1, opal_btl_base_framework.framework_output,

@@ -99,7 +99,7 @@ base::Ending ClusterDevice::announced_ending(DeviceAddr peer) const {
     return target(peer).ending_;
 }
 
-bool ClusterDevice::first_to_tell(DeviceAddr peer) {
+bool ClusterDevice::claim_report(DeviceAddr peer) {
     std::vector<bool>& told = target(peer).used().told;
     const bool first = told.empty();
     told.resize(1, true);
@@ -230,7 +230,7 @@ void ClusterDevice::advance() {
     if (cluster_.holds()) cluster_.freed(*this);
 }
 
-uint32_t ClusterDevice::take_alike(std::byte* out, uint32_t packets) {
+uint32_t ClusterDevice::take_run(std::byte* out, uint32_t packets) {
     if (cluster_.config().whole_payloads) return 0;
     const Entry& entry = used_->mailbox.show();
     const uint64_t status = entry.status;

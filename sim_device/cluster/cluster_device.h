@@ -59,13 +59,13 @@ class ClusterDevice {
     void watch(DeviceAddr) {}
     void announce_ending(base::Ending ending) { ending_ = ending; }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
-    bool first_to_tell(DeviceAddr peer);
+    bool claim_report(DeviceAddr peer);
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill);
     const Packet* peek(DeviceAddr& from);
     void advance();
     /// If payloads are not carried whole, only the head of a run's first packet is written to `out`.
-    uint32_t take_alike(std::byte* out, uint32_t packets);
+    uint32_t take_run(std::byte* out, uint32_t packets);
     Status register_memory(void*, size_t, Access, Registration&) { return Status::kUnsupported; }
     Status deregister(const Registration&) { return Status::kBadParam; }
     Status post(const RmaOperation&) { return Status::kUnsupported; }

@@ -58,8 +58,8 @@ bool CopyHelper::add_part(uint32_t index, Batch& batch) {
     const bool more_behind = index + 1 < helps_.size();
     const uint32_t room = (kBytesPerProgress - batch.bytes) / offer_chunk_bytes(bytes);
     uint32_t first = 0;
-    const uint32_t chunks = base::JointClaims::claim_front(
-        slot.joint, help.terms.generation, offer_chunks(bytes), first, more_behind ? std::max(room, 1u) : 1);
+    const uint32_t chunks = base::ChunkClaims::claim_front(
+        slot.claims, help.terms.generation, offer_chunks(bytes), first, more_behind ? std::max(room, 1u) : 1);
     if (chunks == 0) return false;
     const bool get = help.terms.kind == RmaKind::kGet;
     const OfferPart part = offer_part(bytes, first, chunks);

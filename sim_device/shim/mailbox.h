@@ -133,9 +133,9 @@ class MailboxWriter {
             status.lap = lap;
             return status.pack();
         };
-        AlikePackets alike;
-        if constexpr (requires { fill.alike(); }) alike = fill.alike();
-        const uint64_t alike_word = word_of(alike.status, 0);
+        BodyPackets body;
+        if constexpr (requires { fill.body(); }) body = fill.body();
+        const uint64_t body_word = word_of(body.status, 0);
         place_.move_to(position);
         for (uint32_t first = 0; first < packets; first += kGroupPackets) {
             const uint32_t count = std::min(kGroupPackets, packets - first);
@@ -145,9 +145,9 @@ class MailboxWriter {
                 at.step_back();
                 Packet& packet = packets_[at.slot()];
                 uint64_t word = 0;
-                if (const uint32_t index = first + i - alike.first; index < alike.count) [[likely]] {
-                    std::memcpy(packet.payload, alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
-                    word = PacketStatus::with_lap(alike_word, at.lap());
+                if (const uint32_t index = first + i - body.first; index < body.count) [[likely]] {
+                    std::memcpy(packet.payload, body.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+                    word = PacketStatus::with_lap(body_word, at.lap());
                 } else {
                     word = word_of(fill(first + i, packet.payload), at.lap());
                 }
@@ -218,7 +218,7 @@ class MailboxReader {
     /// Frees the slot that peek() showed and those behind it whose packets have the same status but for the
     /// lap, up to `packets_max` in all, and copies their payloads to `to`, whole and one behind the other.
     /// Returns how many. A message's packets but for its first and last are alike in this way.
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) {
+    uint32_t take_run(std::byte* to, uint32_t packets_max) {
         MailboxPlace at = place_;
         uint64_t word = shown_status_;
         uint32_t taken = 0;

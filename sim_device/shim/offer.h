@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "velo/base/joint.h"
+#include "velo/base/chunk_claims.h"
 #include "velo/device.h"
 
 namespace velo::shim {
@@ -74,7 +74,7 @@ struct OfferReport {
 
 struct alignas(64) OfferSlot {
     // Written by the requester, but for the claims.
-    base::JointSlot joint;
+    base::ClaimWord claims;
     std::atomic<uint64_t> terms;
     std::atomic<uint64_t> address;  ///< the requester's memory
     std::atomic<uint64_t> nla;      ///< the target's
@@ -84,6 +84,6 @@ struct alignas(64) OfferSlot {
     std::atomic<uint32_t> seen;  ///< generation that the target came in time for; a hint
 };
 static_assert(sizeof(OfferSlot) == 128);
-static_assert(offer_chunks(8u << 20) <= base::JointClaims::kChunksMax);
+static_assert(offer_chunks(8u << 20) <= base::ChunkClaims::kChunksMax);
 
 }  // namespace velo::shim

@@ -1,9 +1,10 @@
 #include "sim_device/shim/peer_table.h"
 
-#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "sim_device/shim/abandoned_claims.h"
+#include "velo/base/text.h"
 
 namespace velo::shim {
 namespace {
@@ -26,8 +27,9 @@ uint64_t sum_of(const PublishedAddress& address) {
 
 }  // namespace
 
-PeerTable::PeerTable(const base::SegmentAddress& own_address, SegmentView own, const Identity& identity)
-    : own_address_(own_address), own_(own), identity_(identity), contacts_(own.contacts()) {}
+PeerTable::PeerTable(const base::SegmentAddress& own_address, SegmentView own, const Identity& identity,
+                     DeviceLog log)
+    : own_address_(own_address), own_(own), identity_(identity), log_(log), contacts_(own.contacts()) {}
 
 size_t PeerTable::address(std::span<std::byte> out) const {
     PublishedAddress address = {.magic = kShimMagic, .segment = own_address_, .sum = 0};
@@ -103,11 +105,12 @@ Status PeerTable::admit(base::SharedSegment segment, DeviceAddr addr) {
     if (header.life.load(std::memory_order_acquire) != Life::kOpen) return Status::kUnsupported;
     const uint32_t source = identity.source();
     if (const DeviceAddr taken = by_source_.find(source); taken != kNoAddr && !peers_[taken]->dead) {
-        std::fprintf(stderr,
+        std::string line;
+        base::append(line,
                      "velo: process %d names itself node %u, VPID %u, as process %d does already. It is not "
-                     "connected. Give each process of a node a VPID of its own.\n",
-                     segment.address().pid, identity.node, identity.vpid,
-                     peers_[taken]->segment.address().pid);
+                     "connected. Give each process of a node a VPID of its own.",
+                     segment.address().pid, identity.node, identity.vpid, peers_[taken]->segment.address().pid);
+        log_(0, line);
         return Status::kUnsupported;
     }
     const SegmentView view(memory.data(), layout);

@@ -39,7 +39,7 @@ struct ContactCounters {
 class PeerTable {
   public:
     /// `own`: this process's segment, open, its header filled in with `identity`.
-    PeerTable(const base::SegmentAddress& own_address, SegmentView own, const Identity& identity);
+    PeerTable(const base::SegmentAddress& own_address, SegmentView own, const Identity& identity, DeviceLog log);
 
     /// Device::address() and Device::connect().
     size_t address(std::span<std::byte> out) const;
@@ -67,6 +67,7 @@ class PeerTable {
     [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(peers_.size()); }
     /// This process.
     [[nodiscard]] const Identity& identity() const { return identity_; }
+    [[nodiscard]] const DeviceLog& log() const { return log_; }
     /// This process's DeviceHeader::claims.
     [[nodiscard]] std::atomic<uint64_t>& claims() { return own_.header().claims; }
     [[nodiscard]] ContactRing& contact_ring() { return contacts_; }
@@ -79,6 +80,7 @@ class PeerTable {
     base::SegmentAddress own_address_;
     SegmentView own_;
     Identity identity_;
+    DeviceLog log_;
     ContactRing contacts_;
     base::LifeWatch life_;
     std::vector<std::unique_ptr<Peer>> peers_;

@@ -65,7 +65,7 @@ bool RmaUnit::offer(Operation& operation, Peer& peer) {
     slot.nla.store(request.nla, std::memory_order_relaxed);
     slot.key.store(request.key, std::memory_order_relaxed);
     slot.report.store(OfferReport{.generation = generation}.pack(), std::memory_order_relaxed);
-    base::JointClaims::open(slot.joint, generation);
+    base::ChunkClaims::open(slot.claims, generation);
     offer_generations_[index] = generation;
     {
         const OpenClaim claim(peers_.claims());
@@ -140,8 +140,8 @@ OfferPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t by
     const uint32_t most =
         more_behind || flow.ignored != 0 ? std::max(1u, bytes_max / offer_chunk_bytes(bytes)) : 1;
     uint32_t first = 0;
-    const uint32_t count = base::JointClaims::claim_back(
-        offers_[operation.offer].joint, operation.offer_generation, offer_chunks(bytes), first, most);
+    const uint32_t count = base::ChunkClaims::claim_back(
+        offers_[operation.offer].claims, operation.offer_generation, offer_chunks(bytes), first, most);
     operation.own_chunks += count;
     return count == 0 ? OfferPart{} : offer_part(bytes, first, count);
 }
@@ -159,7 +159,7 @@ void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, OfferPart p
 
 /// Nothing of the operation can be taken any more. It goes on when all that the target took is accounted for.
 void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
-    operation.helper_chunks = base::JointClaims::close(offers_[operation.offer].joint).front;
+    operation.helper_chunks = base::ChunkClaims::close(offers_[operation.offer].claims).front;
     operation.helper_copying = peer.view.header().copying.load(std::memory_order_acquire);
     operation.stage = Stage::kMoved;
     const uint32_t left = offer_chunks(operation.what.bytes) - operation.own_chunks;
@@ -229,7 +229,7 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
 /// The operation is not on offer any more; its slot is free for another one.
 void RmaUnit::withdraw(Operation& operation) {
     if (operation.offer == kNoOffer) return;
-    base::JointClaims::close(offers_[operation.offer].joint);
+    base::ChunkClaims::close(offers_[operation.offer].claims);
     free_offers_.push_back(operation.offer);
     operation.offer = kNoOffer;
 }

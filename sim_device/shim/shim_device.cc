@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -56,7 +55,7 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       own_(segment_.bytes().data(), Layout(config.mailbox_slots, config.ports)),
       source_(source_id(config.node, config.vpid)),
       mailbox_(own_.mailbox_control(), own_.slots(), std::max(config.mailbox_slots, 1u)),
-      peers_(segment_.address(), own_, identity_of(config)),
+      peers_(segment_.address(), own_, identity_of(config), config.log),
       atu_(own_.atu_memory(), kAtuEntries),
       rma_(peers_, own_, config.ports, faults_.get()),
       helper_(peers_, own_, atu_.view()),
@@ -148,12 +147,13 @@ void ShimDevice::check_life() {
 void ShimDevice::report_overflow() {
     if (overflows_reported_ == 0) {
         const Identity& own = peers_.identity();
-        std::fprintf(
-            stderr,
-            "velo: internal error: %llu packets for node %u, VPID %u were overwritten in its mailbox of "
-            "%u slots before they were read: a sender used credits that it did not have. Messages are "
-            "lost; the job's results cannot be relied on.\n",
-            static_cast<unsigned long long>(mailbox_.overflows()), own.node, own.vpid, own.mailbox_slots);
+        std::string line;
+        base::append(line,
+                     "velo: internal error: %llu packets for node %u, VPID %u were overwritten in its mailbox of "
+                     "%u slots before they were read: a sender used credits that it did not have. Messages are "
+                     "lost; the job's results cannot be relied on.",
+                     static_cast<unsigned long long>(mailbox_.overflows()), own.node, own.vpid, own.mailbox_slots);
+        peers_.log()(0, line);
     }
     overflows_reported_ = mailbox_.overflows();
 }

@@ -58,7 +58,7 @@ class ShimDevice {
     void watch(DeviceAddr) {}  // all peers are looked at
     void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
-    bool first_to_tell(DeviceAddr peer) { return checked(peer).segment.first_to_tell(); }
+    bool claim_report(DeviceAddr peer) { return checked(peer).segment.claim_report(); }
 
     /// Besides what the contract says: kUnsupported when the peer has no mailbox, kBadParam when `packets` is
     /// none or more than its mailbox holds.
@@ -113,10 +113,10 @@ class ShimDevice {
         ++counters_.packets_received;
     }
 
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) {
+    uint32_t take_run(std::byte* to, uint32_t packets_max) {
         if (faults_) [[unlikely]]
             return 0;  // they strike single packets
-        const uint32_t taken = mailbox_.take_alike(to, packets_max);
+        const uint32_t taken = mailbox_.take_run(to, packets_max);
         counters_.packets_received += taken;
         return taken;
     }

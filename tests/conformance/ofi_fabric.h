@@ -31,14 +31,14 @@ class OfiTestDevice {
     void watch(DeviceAddr peer) { device_->watch(peer); }
     void announce_ending(base::Ending ending) { device_->announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const { return device_->announced_ending(peer); }
-    bool first_to_tell(DeviceAddr /*peer*/) { return true; }
+    bool claim_report(DeviceAddr /*peer*/) { return true; }
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
         return device_->send(to, packets, admission, PacketFill(fill));
     }
     const Packet* peek(DeviceAddr& from) { return device_->peek(from); }
     void advance() { device_->advance(); }
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) { return device_->take_alike(to, packets_max); }
+    uint32_t take_run(std::byte* to, uint32_t packets_max) { return device_->take_run(to, packets_max); }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
         return device_->register_memory(base, bytes, access, out);
     }

@@ -75,7 +75,7 @@ struct PartlyAlike {
     uint32_t packets;
     uint32_t first;
 
-    [[nodiscard]] AlikePackets alike() const {
+    [[nodiscard]] BodyPackets body() const {
         return {.data = data.data() + size_t{first} * kPayloadBytes,
                 .status = {.message_class = MessageClass::kHost, .tag = 7, .length = kPayloadBytes},
                 .first = first,
@@ -89,12 +89,12 @@ struct PartlyAlike {
         const size_t front = std::min<size_t>(bytes, 100);
         return {.data = {at, at + front},
                 .bytes = {front, bytes - front},
-                .status = alike().status,
+                .status = body().status,
                 .count = packets - index - 1};
     }
     PacketStatus operator()(uint32_t index, std::byte* payload) const {
         std::memcpy(payload, data.data() + size_t{index} * kPayloadBytes, kPayloadBytes);
-        PacketStatus status = alike().status;
+        PacketStatus status = body().status;
         status.end_of_message = index + 1 == packets;
         return status;
     }

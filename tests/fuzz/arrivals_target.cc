@@ -82,7 +82,7 @@ class Scene {
             const PacketStatus status = PacketStatus::unpack(packet->status);
             require(victim_.peer(from).node == status.node, "a packet is of whom it says");
             if (status.node == kFriend) std::memcpy(&came_, packet->payload, sizeof came_);
-            if (alike && victim_.take_alike(out.data(), 4) != 0) continue;
+            if (alike && victim_.take_run(out.data(), 4) != 0) continue;
             victim_.advance();
         }
         return taken;

@@ -211,7 +211,7 @@ void offer_any(Input& input, Process& victim, Process& peer, const Registration&
     slot.address = request.operand;
     slot.nla = request.nla;
     slot.key = request.key;
-    slot.joint.claims = uint64_t{terms.generation} << 48 | (input.flag() ? input.take<uint64_t>() >> 16 : 0);
+    slot.claims.word = uint64_t{terms.generation} << 48 | (input.flag() ? input.take<uint64_t>() >> 16 : 0);
     // Either side may say something else.
     if (input.byte() % 4 == 0) request.compare ^= input.take<uint64_t>();
     if (input.byte() % 4 == 0) request.operand ^= input.byte();

@@ -294,7 +294,7 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
         header.opcode = static_cast<Opcode>(known.last.opcode);
     },
     [](Input& input, const Known&, EngineHeader& header) {
-        header.value = JointCall{.bytes = static_cast<uint32_t>(input.below(kMemoryBytes)),
+        header.value = CoopCall{.bytes = static_cast<uint32_t>(input.below(kMemoryBytes)),
                                  .generation = input.byte(),
                                  .slot = static_cast<uint16_t>(input.below(70))}
                            .pack();
@@ -350,8 +350,8 @@ void engine(Input& input) {
                 for (uint32_t hints = input.take<uint16_t>(), i = 0; i < std::size(kHints); ++i) {
                     if (hints >> i & 1) kHints[i](input, known, header);
                 }
-                // The victim may write to where a joint block is to go, which here is its own process.
-                if (header.opcode == Opcode::kJoint && header.last == 0) {
+                // The victim may write to where a cooperative block goes, which here is its own process.
+                if (header.opcode == Opcode::kCoop && header.last == 0) {
                     header.compare = known.sink + header.compare % kMemoryBytes;
                 }
                 std::memcpy(message.data(), &header, sizeof header);

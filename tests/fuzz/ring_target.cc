@@ -202,7 +202,7 @@ void on_node(Input& input) {
             }
             case 5: victim.path.poll(1 + static_cast<uint32_t>(input.below(8)), handler); break;
             case 6: {
-                victim.path.look_around(died);
+                victim.path.poll_liveness(died);
                 for (const shm::PeerIndex index : died) require(index < victim.path.peers(), "a peer died");
                 died.clear();
                 break;

@@ -74,14 +74,14 @@ class Network {
         }
         std::deque<Entry>& wire = wires_[wire_of(from, to)];
         if (wire.empty()) busy_.push_back({from, to});
-        AlikePackets alike;
-        if constexpr (requires { fill.alike(); }) alike = fill.alike();
+        BodyPackets body;
+        if constexpr (requires { fill.body(); }) body = fill.body();
         for (uint32_t i = 0; i < packets; ++i) {
             Entry& entry = wire.emplace_back();
             entry.from = from;
-            if (const uint32_t index = i - alike.first; index < alike.count) {
-                entry.status = alike.status.pack();
-                std::memcpy(entry.payload.data(), alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+            if (const uint32_t index = i - body.first; index < body.count) {
+                entry.status = body.status.pack();
+                std::memcpy(entry.payload.data(), body.data + size_t{index} * kPayloadBytes, kPayloadBytes);
             } else {
                 entry.status = fill(i, entry.payload.data()).pack();
             }
@@ -163,7 +163,7 @@ class Port {
         return &packet_;
     }
     void advance() { network_->advance(process_); }
-    uint32_t take_alike(std::byte* out, uint32_t packets) {
+    uint32_t take_run(std::byte* out, uint32_t packets) {
         const uint64_t status = network_->front(process_)->status;
         const uint32_t from = network_->front(process_)->from;
         uint32_t taken = 0;

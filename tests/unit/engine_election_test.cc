@@ -28,7 +28,7 @@ class Device : public shim::ShimDevice {
         return traits;
     }
     [[nodiscard]] bool alive(DeviceAddr peer) const { return !peers_ended && ShimDevice::alive(peer); }
-    bool first_to_tell(DeviceAddr /*peer*/) {
+    bool claim_report(DeviceAddr /*peer*/) {
         ADD_FAILURE() << "the device was asked";
         return true;
     }

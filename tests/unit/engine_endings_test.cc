@@ -140,9 +140,9 @@ TEST_P(EngineEndings, one_of_all_survivors_is_the_first_to_tell) {
     drive(two);
     ASSERT_EQ(one.ended.size(), 1u);
     ASSERT_EQ(two.ended.size(), 1u);
-    EXPECT_TRUE(one.first_to_tell[0]);
-    EXPECT_FALSE(two.first_to_tell[0]);
-    EXPECT_FALSE(velo_first_to_tell(one.engine, one.peers[0])) << "the memory may be gone by now";
+    EXPECT_TRUE(one.claim_report[0]);
+    EXPECT_FALSE(two.claim_report[0]);
+    EXPECT_FALSE(velo_claim_report(one.engine, one.peers[0])) << "the memory may be gone by now";
 }
 
 /// The host may end this process for the operation's failure, so it has to know why first.

@@ -71,20 +71,20 @@ TEST_F(EngineHostile, answers_that_no_peer_can_wait_for_are_dropped) {
 TEST_F(EngineHostile, a_slot_is_taken_up_once_while_its_block_is_moved) {
     fill_the_ring_to_the_peer();
     for (uint16_t round = 0; round < 3; ++round) {
-        for (uint16_t slot = 0; slot < shm::kJointSlots; ++slot) {
-            if (round == 0) base::JointClaims::open(peer_.joint(slot), 5);
-            EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kJointSlots + slot);
-            send(header(Opcode::kJoint, JointCall{.bytes = kBytes, .generation = 5, .slot = slot}.pack()));
+        for (uint16_t slot = 0; slot < shm::kCoopBlocks; ++slot) {
+            if (round == 0) base::ChunkClaims::open(peer_.coop_claims(slot), 5);
+            EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kCoopBlocks + slot);
+            send(header(Opcode::kCoop, CoopCall{.bytes = kBytes, .generation = 5, .slot = slot}.pack()));
         }
     }
 }
 
 TEST_F(EngineHostile, parts_by_name_are_bounded) {
     fill_the_ring_to_the_peer();
-    EngineHeader part = header(Opcode::kJoint, JointCall{.bytes = 1000}.pack());
+    EngineHeader part = header(Opcode::kCoop, CoopCall{.bytes = 1000}.pack());
     part.last = 1;
     for (int i = 0; i < 1000; ++i) send(part);
-    EXPECT_EQ(malformed(), 1000 - 4 * shm::kJointSlots);
+    EXPECT_EQ(malformed(), 1000 - 4 * shm::kCoopBlocks);
 }
 
 /// Rank 0 waits for answers of rank 1, and the hostile peer knows how it names them.

@@ -82,7 +82,7 @@ class Rank {
                 [](void* self, const velo_end_t* end) {
                     auto& rank = *static_cast<Rank*>(self);
                     rank.ended.push_back(*end);
-                    rank.first_to_tell.push_back(velo_first_to_tell(rank.engine, end->peer));
+                    rank.claim_report.push_back(velo_claim_report(rank.engine, end->peer));
                 },
             .log = [](void* self, int,
                       const char* line) { static_cast<Rank*>(self)->log.emplace_back(line); },
@@ -116,7 +116,7 @@ class Rank {
     std::vector<std::pair<velo_send_t*, int>> sent_list;
     std::vector<std::pair<velo_rma_t*, int>> done;
     std::vector<velo_end_t> ended;
-    std::vector<bool> first_to_tell;  ///< of each in `ended`
+    std::vector<bool> claim_report;  ///< of each in `ended`
     std::vector<std::string> log;
     std::vector<Failed> failures;
     std::function<void(const Received&)> on_receive;

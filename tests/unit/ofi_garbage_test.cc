@@ -255,10 +255,9 @@ TEST(OfiLog, a_stranger_is_told_of_once) {
     std::string log;
     const NetworkOptions options = {
         .provider_include = conformance::kTcpProvider,
-        .interface_include = "lo",
-        .log = [](void* to, int, const char* line) { *static_cast<std::string*>(to) += line; },
-        .log_context = &log};
-    OfiDevice device({.node = 1, .mailbox_slots = 8, .faults = {}}, options);
+        .interface_include = "lo"};
+    const auto write = [](void* to, int, const char* line) { *static_cast<std::string*>(to) += line; };
+    OfiDevice device({.node = 1, .mailbox_slots = 8, .faults = {}, .log = {.write = write, .context = &log}}, options);
     const Endpoint bare(kNetOptions, 64, 64);
     Hostile hostile(bare, address_of(device));
     const Packet packet = {.payload = {}, .status = PacketStatus{.node = 3}.pack()};

@@ -150,7 +150,7 @@ TEST(OnNode, a_contact_that_can_never_be_answered_is_dropped_and_not_kept) {
     std::vector<PeerIndex> died;
     Inbox inbox;
     victim.poll(1, inbox);
-    victim.look_around(died);
+    victim.poll_liveness(died);
     EXPECT_EQ(victim.counters().contacts_refused, 1u);
     EXPECT_EQ(victim.unanswered(), 0u);
     const std::vector<Loss> losses = victim.take_losses();
@@ -175,11 +175,11 @@ std::vector<Loss> losses_without_descriptors(uint64_t timeout_ns, Inbox& inbox) 
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
     std::vector<PeerIndex> died;
     b.poll(16, inbox);
-    b.look_around(died);
+    b.poll_liveness(died);
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
     EXPECT_TRUE(inbox.messages.empty());
     std::vector<Loss> losses = b.take_losses();
-    b.look_around(died);
+    b.poll_liveness(died);
     b.poll(16, inbox);
     return losses;
 }
@@ -400,7 +400,7 @@ struct Crowd {
     }
     uint64_t bells() const {
         uint64_t bells = 0;
-        for (const auto& sender : senders) bells += sender->counters().bells_rung;
+        for (const auto& sender : senders) bells += sender->counters().doorbells_rung;
         return bells;
     }
 };

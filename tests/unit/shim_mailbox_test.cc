@@ -86,7 +86,7 @@ TEST(Mailbox, a_run_of_alike_packets_ends_where_the_status_does_and_wraps_around
         const uint32_t max = message % 2 == 0 ? kSlots : run / 2 + 1;
         const uint32_t expected = std::min(run, max);
         to[expected * kPayloadBytes] = std::byte{0x5a};
-        ASSERT_EQ(box.reader.take_alike(to.data(), max), expected) << "message " << message;
+        ASSERT_EQ(box.reader.take_run(to.data(), max), expected) << "message " << message;
         ASSERT_EQ(to[expected * kPayloadBytes], std::byte{0x5a}) << "more was written than was taken";
         for (uint32_t i = 0; i < expected; ++i) {
             Packet packet;

@@ -94,7 +94,7 @@ class Offers : public testing::Test {
         requester();
         OfferSlot& offer = slot(generation);
         uint32_t index = 0;
-        EXPECT_EQ(base::JointClaims::claim_front(offer.joint, generation, offer_chunks(kLong), index, chunks),
+        EXPECT_EQ(base::ChunkClaims::claim_front(offer.claims, generation, offer_chunks(kLong), index, chunks),
                   chunks);
         return offer;
     }

@@ -29,15 +29,15 @@ class ScriptedDevice {
     Status send(DeviceAddr, uint32_t packets, Admission admission, Fill&& fill) {
         if (packets > send_packets_max) return Status::kBadParam;
         if (refuses_contact && admission == Admission::kContact) return Status::kAgain;
-        AlikePackets alike;
-        if constexpr (requires { fill.alike(); }) alike = fill.alike();
+        BodyPackets body;
+        if constexpr (requires { fill.body(); }) body = fill.body();
         if (takes_runs) return send_by_runs(packets, fill);
         for (uint32_t i = 0; i < packets; ++i) {
             Sent packet;
-            if (const uint32_t index = i - alike.first; index < alike.count) {
+            if (const uint32_t index = i - body.first; index < body.count) {
                 packet.alike = true;
-                packet.status = alike.status;
-                std::memcpy(packet.payload.data(), alike.data + size_t{index} * kPayloadBytes, kPayloadBytes);
+                packet.status = body.status;
+                std::memcpy(packet.payload.data(), body.data + size_t{index} * kPayloadBytes, kPayloadBytes);
             } else {
                 packet.status = fill(i, packet.payload.data());
             }
@@ -76,7 +76,7 @@ class ScriptedDevice {
         return shown.empty() ? nullptr : &shown.front();
     }
     void advance() { shown.pop_front(); }
-    uint32_t take_alike(std::byte*, uint32_t) { return 0; }
+    uint32_t take_run(std::byte*, uint32_t) { return 0; }
     [[nodiscard]] PeerView peer(DeviceAddr) const { return view; }
     [[nodiscard]] bool alive(DeviceAddr) const { return true; }
 
@@ -330,8 +330,8 @@ TEST_F(VeloPathTogether, messages_go_together_only_where_all_can_go) {
     VeloPath<ScriptedDevice> path(device, static_plan(10), 4096);
     make({300, 300});
     ASSERT_EQ(path.plan().quota, 8u);
-    EXPECT_TRUE(path.sendable_whole(0, 6));
-    EXPECT_FALSE(path.sendable_whole(0, 12));
+    EXPECT_TRUE(path.prepare_packets(0, 6));
+    EXPECT_FALSE(path.prepare_packets(0, 12));
     EXPECT_EQ(path.send_together(0, sends), Status::kAgain);
     EXPECT_TRUE(device.sent.empty());
     EXPECT_EQ(messages[0].done + messages[1].done, 0u);
@@ -341,7 +341,7 @@ TEST_F(VeloPathTogether, a_message_longer_than_one_send_goes_in_several) {
     device.send_packets_max = 5;
     VeloPath<ScriptedDevice> path(device, static_plan(32), 4096);
     make({56 * 12 + 1});
-    EXPECT_FALSE(path.sendable(0, messages[0].total)) << "not whole, so that a sender who waits for nothing queues it";
+    EXPECT_FALSE(path.prepare(0, messages[0].total)) << "not whole, so that a sender who waits for nothing queues it";
     ASSERT_EQ(path.send(0, messages[0]), Status::kOk);
     EXPECT_EQ(device.sends, 3u);
     EXPECT_EQ(device.sent.size(), 13u);

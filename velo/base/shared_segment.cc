@@ -264,7 +264,7 @@ uint64_t SharedSegment::last_beat_ns() const noexcept {
     return std::atomic_ref(header_of(mapping_).beat_ns).load(std::memory_order_relaxed);
 }
 
-bool SharedSegment::first_to_tell(Notice notice) noexcept {
+bool SharedSegment::claim_report(Notice notice) noexcept {
     const auto bit = static_cast<uint32_t>(notice);
     return mapping_ &&
            (std::atomic_ref(header_of(mapping_).told).fetch_or(bit, std::memory_order_relaxed) & bit) == 0;

@@ -113,7 +113,7 @@ class SharedSegment {
     void beat(uint64_t now_ns) noexcept;
     [[nodiscard]] uint64_t last_beat_ns() const noexcept;
     /// True for the first of all processes that asks.
-    bool first_to_tell(Notice notice = Notice::kEnd) noexcept;
+    bool claim_report(Notice notice = Notice::kEnd) noexcept;
 
     [[nodiscard]] const SegmentAddress& address() const { return address_; }
     [[nodiscard]] std::span<std::byte> bytes() const { return {mapping_.data(), mapping_.bytes()}; }

@@ -42,7 +42,7 @@ class FaultyDevice final : public NetworkDevice {
     const Packet* peek(DeviceAddr& from) override;
     void advance() override;
     /// None: stalls strike single packets.
-    uint32_t take_alike(std::byte* /*to*/, uint32_t /*packets_max*/) override { return 0; }
+    uint32_t take_run(std::byte* /*to*/, uint32_t /*packets_max*/) override { return 0; }
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) override {
         return device_->register_memory(base, bytes, access, out);
     }

@@ -125,7 +125,7 @@ bool Mailbox::advance() {
     return contact;
 }
 
-uint32_t Mailbox::take_alike(std::byte* to, uint32_t packets_max) {
+uint32_t Mailbox::take_run(std::byte* to, uint32_t packets_max) {
     Arrival& arrival = front();
     if (arrival.contact) return 0;
     if (arrival.run != 0) {

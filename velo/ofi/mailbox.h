@@ -60,7 +60,7 @@ class Mailbox {
     bool advance();
     /// Takes the shown packet and those behind it in its message whose status is the same but for the count, up to
     /// `packets_max` in all, and copies their payloads to `to`. Returns how many; 0 for a contact packet.
-    uint32_t take_alike(std::byte* to, uint32_t packets_max);
+    uint32_t take_run(std::byte* to, uint32_t packets_max);
 
     /// Posts buffers that the provider did not take before. Returns how many.
     uint32_t post_refused();

@@ -84,8 +84,6 @@ Address own_address(const DeviceConfig& config, const Endpoint& endpoint) {
 
 OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
     : config_(prepared(config)),
-      log_(options.log),
-      log_context_(options.log_context),
       endpoint_(options, completions_max(config), config.mailbox_slots),
       mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
       frames_(endpoint_, mailbox_.space().part_bytes()),
@@ -112,13 +110,13 @@ OfiDevice::~OfiDevice() {
 }
 
 void OfiDevice::log(int level, const char* format, ...) const {
-    if (log_ == nullptr) return;
+    if (config_.log.write == nullptr) return;
     std::array<char, 512> line;
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(line.data(), line.size(), format, arguments);
     va_end(arguments);
-    log_(log_context_, level, line.data());
+    config_.log(level, line.data());
 }
 
 /// Handles a send that the provider refused. Errors that are none of ordinary back-pressure are treated like it: only
@@ -235,8 +233,8 @@ Status OfiDevice::post(const RmaOperation& operation) {
     return rma_.post(operation, peer.at, peer.facts, peer.dead);
 }
 
-uint32_t OfiDevice::take_alike(std::byte* to, uint32_t packets_max) {
-    const uint32_t taken = mailbox_.take_alike(to, packets_max);
+uint32_t OfiDevice::take_run(std::byte* to, uint32_t packets_max) {
+    const uint32_t taken = mailbox_.take_run(to, packets_max);
     counters_.packets_received += taken;
     return taken;
 }

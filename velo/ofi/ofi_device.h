@@ -62,7 +62,7 @@ class OfiDevice final : public NetworkDevice {
     Status send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) override;
     const Packet* peek(DeviceAddr& from) override { return mailbox_.peek(from); }
     void advance() override;
-    uint32_t take_alike(std::byte* to, uint32_t packets_max) override;
+    uint32_t take_run(std::byte* to, uint32_t packets_max) override;
 
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) override {
         return rma_.register_memory(base, bytes, access, out);
@@ -182,8 +182,6 @@ class OfiDevice final : public NetworkDevice {
     [[gnu::cold, gnu::format(printf, 3, 4)]] void log(int level, const char* format, ...) const;
 
     DeviceConfig config_;
-    void (*log_)(void*, int, const char*);
-    void* log_context_;
     Endpoint endpoint_;
     Mailbox mailbox_;
     Frames frames_;

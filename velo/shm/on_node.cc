@@ -12,9 +12,9 @@ namespace velo::shm {
 /// Places of the fixed parts in a process's segment.
 struct OnNode::Layout {
     size_t contacts = base::SharedSegment::kHeaderBytes;
-    size_t bells = contacts + base::round_up(ContactRing::bytes_for(kContacts), kLineBytes);
-    size_t joints = bells + base::round_up(kBellWords * sizeof(std::atomic<uint64_t>), kLineBytes);
-    size_t atu = joints + kJointSlots * sizeof(JointLine);
+    size_t doorbells = contacts + base::round_up(ContactRing::bytes_for(kContacts), kLineBytes);
+    size_t coop_claims = doorbells + base::round_up(kDoorbellWords * sizeof(std::atomic<uint64_t>), kLineBytes);
+    size_t atu = coop_claims + kCoopBlocks * sizeof(ClaimLine);
     size_t bytes;
 
     explicit Layout(uint32_t registrations_max)
@@ -32,8 +32,8 @@ OnNode::OnNode(const OnNodeConfig& config) : config_(config) {
     segment_ = base::SharedSegment::create("velo-on-node", layout.bytes);
     std::byte* memory = segment_.bytes().data();
     contacts_ = ContactRing(memory + layout.contacts, kContacts);
-    bells_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
-    joints_ = reinterpret_cast<JointLine*>(memory + layout.joints);
+    doorbells_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.doorbells);
+    coop_claims_ = reinterpret_cast<ClaimLine*>(memory + layout.coop_claims);
     atu_ = base::AtuTable(memory + layout.atu, config.registrations_max);
 }
 
@@ -70,8 +70,8 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer, base::Fail
     entry->name = address.name;
     entry->place = address.place;
     entry->contacts = ContactRing(memory + layout.contacts, kContacts);
-    entry->bells = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.bells);
-    entry->joints = reinterpret_cast<JointLine*>(memory + layout.joints);
+    entry->doorbells = reinterpret_cast<std::atomic<uint64_t>*>(memory + layout.doorbells);
+    entry->coop_claims = reinterpret_cast<ClaimLine*>(memory + layout.coop_claims);
     entry->atu = base::AtuView(memory + layout.atu, address.registrations_max);
     peer = index;
     if (index == peers_.size()) {
@@ -233,7 +233,7 @@ bool OnNode::unmet() const {
                        [](const auto& peer) { return !peer->dead && peer->out && !peer->out.attached(); });
 }
 
-void OnNode::look_around(std::vector<PeerIndex>& died) {
+void OnNode::poll_liveness(std::vector<PeerIndex>& died) {
     const size_t first = died.size();
     life_.poll(died);
     for (size_t i = first; i < died.size(); ++i) peers_[died[i]]->dead = true;
@@ -253,17 +253,17 @@ bool OnNode::stop_polling(PeerIndex index) {
 void OnNode::fall_asleep(PeerIndex index) {
     Peer& peer = *peers_[index];
     peer.silent_polls = 0;
-    // Without a bell for it, it stays polled.
-    if (index >= kBellWords * 64 || !stop_polling(index)) return;
+    // Without a doorbell for it, it stays polled.
+    if (index >= kDoorbellWords * 64 || !stop_polling(index)) return;
     peer.in.set_dormant(true, index);
     dormant_.push_back(index);
 }
 
-void OnNode::ring_bell(Peer& peer) {
-    const uint32_t bell = peer.out.bell_index();
-    if (bell >= kBellWords * 64) return;
-    peer.bells[bell / 64].fetch_or(uint64_t{1} << bell % 64, std::memory_order_release);
-    ++counters_.bells_rung;
+void OnNode::ring_doorbell(Peer& peer) {
+    const uint32_t doorbell = peer.out.doorbell_index();
+    if (doorbell >= kDoorbellWords * 64) return;
+    peer.doorbells[doorbell / 64].fetch_or(uint64_t{1} << doorbell % 64, std::memory_order_release);
+    ++counters_.doorbells_rung;
 }
 
 void OnNode::wake(PeerIndex index) {
@@ -277,10 +277,10 @@ void OnNode::wake(PeerIndex index) {
     }
 }
 
-void OnNode::answer_bells() {
-    for (uint32_t word = 0; word * 64 < peers_.size() && word < kBellWords; ++word) {
-        if (bells_[word].load(std::memory_order_relaxed) == 0) continue;
-        uint64_t rung = bells_[word].exchange(0, std::memory_order_acquire);
+void OnNode::answer_doorbells() {
+    for (uint32_t word = 0; word * 64 < peers_.size() && word < kDoorbellWords; ++word) {
+        if (doorbells_[word].load(std::memory_order_relaxed) == 0) continue;
+        uint64_t rung = doorbells_[word].exchange(0, std::memory_order_acquire);
         for (; rung != 0; rung &= rung - 1) {
             wake(word * 64 + static_cast<uint32_t>(std::countr_zero(rung)));
         }

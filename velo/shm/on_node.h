@@ -1,6 +1,6 @@
 /// The on-node path: rings between pairs that have talked, first contact, and who is polled how often.
 ///
-/// Each process has one segment: contacts and bells by which others reach it, its ATU, and behind them the
+/// Each process has one segment: contacts and doorbells by which others reach it, its ATU, and behind them the
 /// rings it sends through, added one by one at first contact. A process without a partner costs its
 /// fixed part only. On-node traffic takes no VELO credits (FC 7.2): a ring's own room is its flow control.
 ///
@@ -15,7 +15,7 @@
 
 #include "velo/base/atu_table.h"
 #include "velo/base/clock.h"
-#include "velo/base/joint.h"
+#include "velo/base/chunk_claims.h"
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_segment.h"
@@ -27,9 +27,9 @@ namespace velo::shm {
 /// Dense, from 0; stable until disconnect(), after which another peer may get it.
 using PeerIndex = uint32_t;
 
-/// Blocks that a process may have moved jointly at a time.
-inline constexpr uint32_t kJointSlots = 64;
-struct alignas(64) JointLine : base::JointSlot {};
+/// Blocks that a process may fetch by cooperative copies at a time.
+inline constexpr uint32_t kCoopBlocks = 64;
+struct alignas(64) ClaimLine : base::ClaimWord {};
 
 struct OnNodeConfig {
     uint64_t name = 0;  ///< this process, as its peers know it
@@ -73,7 +73,7 @@ struct OnNodeCounters {
     uint64_t rings_attached = 0;
     uint64_t contacts_refused = 0;  ///< a first contact that could not be verified or attached
     uint64_t garbage = 0;           ///< rings closed because of a header that cannot be
-    uint64_t bells_rung = 0;
+    uint64_t doorbells_rung = 0;
     uint64_t ring_full = 0;  ///< sends that found no room
 };
 
@@ -124,7 +124,7 @@ class OnNode {
         if (!to.out || to.dead || !to.out.send_line(parts, tag, wake)) return false;
         ++counters_.messages_sent;
         if (wake) [[unlikely]]
-            ring_bell(to);
+            ring_doorbell(to);
         return true;
     }
 
@@ -133,7 +133,7 @@ class OnNode {
         Peer& to = *peers_[peer];
         ++counters_.messages_sent;
         if (to.out.commit(message_class, tag, bytes, whole)) [[unlikely]]
-            ring_bell(to);
+            ring_doorbell(to);
     }
 
     /// A peer's place, by its own word.
@@ -149,9 +149,9 @@ class OnNode {
     }
 
     /// Slots of blocks that this process reads, and those of a peer.
-    [[nodiscard]] base::JointSlot& joint(uint32_t slot) { return joints_[slot]; }
-    [[nodiscard]] base::JointSlot& joint_of(PeerIndex peer, uint32_t slot) {
-        return peers_[peer]->joints[slot];
+    [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return coop_claims_[slot]; }
+    [[nodiscard]] base::ClaimWord& coop_claims_of(PeerIndex peer, uint32_t slot) {
+        return peers_[peer]->coop_claims[slot];
     }
 
     /// Hands up to `budget` messages of each polled ring to handler.deliver(PeerIndex, const Message&). A
@@ -161,7 +161,7 @@ class OnNode {
 
     /// To be called now and then: looks for peers that have ended, appends them to `died`, and answers
     /// contacts again that could not be answered for want of something. Costs a system call.
-    void look_around(std::vector<PeerIndex>& died);
+    void poll_liveness(std::vector<PeerIndex>& died);
 
     /// Losses since the last call, at most one a peer.
     [[nodiscard]] std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
@@ -192,11 +192,11 @@ class OnNode {
         return peers_[peer]->in && peers_[peer]->in.peek(message) == RingConsumer::Peek::kMessage;
     }
     [[nodiscard]] const RingGeometry& geometry() const { return config_.geometry; }
-    bool first_to_tell(PeerIndex peer) { return peers_[peer]->segment.first_to_tell(); }
+    bool claim_report(PeerIndex peer) { return peers_[peer]->segment.claim_report(); }
     /// The same of denied copies, by the segment of a peer, or of this process (nullptr).
-    bool first_to_tell_of_denial(const PeerIndex* peer) {
+    bool claim_denial_report(const PeerIndex* peer) {
         base::SharedSegment& segment = peer == nullptr ? segment_ : peers_[*peer]->segment;
-        return segment.first_to_tell(base::Notice::kDeniedCopies);
+        return segment.claim_report(base::Notice::kDeniedCopies);
     }
 
     /// True while a living peer has not mapped the ring to it: what is in it would go with this process.
@@ -236,7 +236,7 @@ class OnNode {
         base::Failure failure;  ///< of the last try
     };
     static constexpr uint32_t kContacts = 64;
-    static constexpr uint32_t kBellWords = 16;
+    static constexpr uint32_t kDoorbellWords = 16;
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
@@ -253,8 +253,8 @@ class OnNode {
         base::Place place;
         base::SharedSegment segment;
         ContactRing contacts;
-        std::atomic<uint64_t>* bells = nullptr;
-        JointLine* joints = nullptr;
+        std::atomic<uint64_t>* doorbells = nullptr;
+        ClaimLine* coop_claims = nullptr;
         base::AtuView atu;
         base::Mapping out_memory;
         uint64_t out_offset = 0;
@@ -293,7 +293,7 @@ class OnNode {
     Status make_ring(Peer& peer, base::Failure& failure);
     [[nodiscard]] bool ring_made(PeerIndex index);
     [[gnu::cold]] void lose(PeerIndex index, Loss::Cause cause, base::Failure failure = {});
-    void ring_bell(Peer& peer);
+    void ring_doorbell(Peer& peer);
     [[gnu::cold]] Status answer_contact(const Contact& contact, base::Failure& failure);
     [[gnu::cold]] void try_contact(Unanswered contact, uint64_t now);
     void refuse_contact(const Unanswered& contact, Loss::Cause cause);
@@ -305,7 +305,7 @@ class OnNode {
             }
     }
     void wake(PeerIndex peer);
-    void answer_bells();
+    void answer_doorbells();
     void fall_asleep(PeerIndex peer);
     void close_ring(PeerIndex peer);
     bool stop_polling(PeerIndex peer);
@@ -313,8 +313,8 @@ class OnNode {
     OnNodeConfig config_;
     base::SharedSegment segment_;
     ContactRing contacts_;
-    std::atomic<uint64_t>* bells_ = nullptr;
-    JointLine* joints_ = nullptr;
+    std::atomic<uint64_t>* doorbells_ = nullptr;
+    ClaimLine* coop_claims_ = nullptr;
     base::AtuTable atu_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<PeerIndex> spare_peers_;
@@ -333,7 +333,7 @@ template <class Handler>
 uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
     take_contacts();
     if (!dormant_.empty()) [[unlikely]]
-        answer_bells();
+        answer_doorbells();
     uint32_t taken = 0;
     // A handler may poll again and change active_, so nothing of it is held across one.
     for (size_t i = 0; i < active_.size(); ++i) {

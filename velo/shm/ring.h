@@ -178,8 +178,8 @@ class RingProducer {
         return ring_.control->sleep.dormant.load(std::memory_order_relaxed) != 0;
     }
 
-    [[nodiscard]] uint32_t bell_index() const {
-        return ring_.control->sleep.bell_index.load(std::memory_order_relaxed);
+    [[nodiscard]] uint32_t doorbell_index() const {
+        return ring_.control->sleep.doorbell_index.load(std::memory_order_relaxed);
     }
     [[nodiscard]] uint32_t message_bytes_max() const { return ring_.geometry.message_bytes_max(); }
     [[nodiscard]] uint64_t messages() const { return messages_; }
@@ -379,8 +379,8 @@ class RingConsumer {
     }
 
     void tell_attached() { ring_.control->sleep.attached.store(1, std::memory_order_release); }
-    void set_dormant(bool dormant, uint32_t bell_index) {
-        ring_.control->sleep.bell_index.store(bell_index, std::memory_order_relaxed);
+    void set_dormant(bool dormant, uint32_t doorbell_index) {
+        ring_.control->sleep.doorbell_index.store(doorbell_index, std::memory_order_relaxed);
         ring_.control->sleep.dormant.store(dormant ? 1 : 0, std::memory_order_release);
     }
 

@@ -118,11 +118,11 @@ struct RingControl {
         std::atomic<uint64_t> body_bytes;
         std::atomic<uint32_t> line_ns;  ///< transfer of a cache line from the producer, as last measured
     } consumed;
-    /// Set by a consumer that no longer polls this ring each time; the producer then rings its bell. On a
+    /// Set by a consumer that no longer polls this ring each time; the producer then rings its doorbell. On a
     /// line of its own, because the producer reads it after every message.
     struct alignas(kLineBytes) {
         std::atomic<uint32_t> dormant;
-        std::atomic<uint32_t> bell_index;
+        std::atomic<uint32_t> doorbell_index;
         std::atomic<uint32_t> attached;  ///< by the consumer; from then on the ring outlives its producer
     } sleep;
     Probe probe;  ///< written by the producer before it marks a message, and timed by the consumer

@@ -1,5 +1,5 @@
 /// Blocks moved from both ends: who claims what, how far cores are apart, and the copies.
-#include "velo/base/joint.h"
+#include "velo/base/chunk_claims.h"
 
 #include <gtest/gtest.h>
 
@@ -16,38 +16,38 @@
 namespace velo::shm {
 namespace {
 
-TEST(JointClaims, every_interleaving_of_both_ends_shares_out_every_chunk_once) {
+TEST(ChunkClaims, every_interleaving_of_both_ends_shares_out_every_chunk_once) {
     // Each bit of `turns` says who claims next.
     for (uint32_t chunks = 1; chunks <= 6; ++chunks) {
         for (uint32_t turns = 0; turns < 1u << chunks; ++turns) {
-            base::JointSlot slot;
-            base::JointClaims::open(slot, 7);
+            base::ClaimWord slot;
+            base::ChunkClaims::open(slot, 7);
             std::vector<int> taken(chunks);
             uint32_t front = 0;
             for (uint32_t turn = 0; turn < chunks; ++turn) {
                 uint32_t index = 99;
                 const bool from_front = (turns >> turn & 1) != 0;
-                ASSERT_TRUE(from_front ? base::JointClaims::claim_front(slot, 7, chunks, index)
-                                       : base::JointClaims::claim_back(slot, 7, chunks, index));
+                ASSERT_TRUE(from_front ? base::ChunkClaims::claim_front(slot, 7, chunks, index)
+                                       : base::ChunkClaims::claim_back(slot, 7, chunks, index));
                 ASSERT_LT(index, chunks);
                 ++taken[index];
                 front += from_front;
             }
             uint32_t index = 0;
-            EXPECT_FALSE(base::JointClaims::claim_front(slot, 7, chunks, index));
-            EXPECT_FALSE(base::JointClaims::claim_back(slot, 7, chunks, index));
+            EXPECT_FALSE(base::ChunkClaims::claim_front(slot, 7, chunks, index));
+            EXPECT_FALSE(base::ChunkClaims::claim_back(slot, 7, chunks, index));
             EXPECT_EQ(taken, std::vector<int>(chunks, 1));
-            EXPECT_EQ(base::JointClaims::close(slot).front, front);
+            EXPECT_EQ(base::ChunkClaims::close(slot).front, front);
         }
     }
 }
 
-TEST(JointClaims, claims_of_several_chunks_leave_none_out_and_take_none_twice) {
+TEST(ChunkClaims, claims_of_several_chunks_leave_none_out_and_take_none_twice) {
     // Each digit of `turns` in base 6 says which end claims next, and how many it wants.
     for (uint32_t chunks = 1; chunks <= 5; ++chunks) {
         for (uint32_t turns = 0; turns < 7776; ++turns) {
-            base::JointSlot slot;
-            base::JointClaims::open(slot, 3);
+            base::ClaimWord slot;
+            base::ChunkClaims::open(slot, 3);
             std::vector<int> taken(chunks);
             uint32_t front = 0;
             uint32_t left = chunks;
@@ -56,50 +56,50 @@ TEST(JointClaims, claims_of_several_chunks_leave_none_out_and_take_none_twice) {
                 const uint32_t most = 1 + rest / 2 % 3;
                 uint32_t index = 99;
                 const uint32_t count = from_front
-                                           ? base::JointClaims::claim_front(slot, 3, chunks, index, most)
-                                           : base::JointClaims::claim_back(slot, 3, chunks, index, most);
+                                           ? base::ChunkClaims::claim_front(slot, 3, chunks, index, most)
+                                           : base::ChunkClaims::claim_back(slot, 3, chunks, index, most);
                 ASSERT_EQ(count, std::min(most, left));
                 for (uint32_t i = 0; i < count; ++i) ++taken.at(index + i);
                 left -= count;
                 if (from_front) front += count;
             }
             EXPECT_EQ(taken, std::vector<int>(chunks, 1));
-            EXPECT_EQ(base::JointClaims::close(slot).front, front);
+            EXPECT_EQ(base::ChunkClaims::close(slot).front, front);
         }
     }
 }
 
-TEST(JointClaims, both_ends_at_once_share_out_every_chunk_once) {
+TEST(ChunkClaims, both_ends_at_once_share_out_every_chunk_once) {
     constexpr uint32_t kChunks = 20000;
-    base::JointSlot slot;
-    base::JointClaims::open(slot, 1);
+    base::ClaimWord slot;
+    base::ChunkClaims::open(slot, 1);
     std::vector<std::atomic<int>> taken(kChunks);
     std::thread owner([&] {
         uint32_t index = 0;
-        while (base::JointClaims::claim_front(slot, 1, kChunks, index)) ++taken[index];
+        while (base::ChunkClaims::claim_front(slot, 1, kChunks, index)) ++taken[index];
     });
     uint32_t index = 0;
-    while (base::JointClaims::claim_back(slot, 1, kChunks, index)) ++taken[index];
+    while (base::ChunkClaims::claim_back(slot, 1, kChunks, index)) ++taken[index];
     owner.join();
     for (const auto& times : taken) ASSERT_EQ(times, 1);
 }
 
-TEST(JointClaims, who_comes_late_finds_nothing) {
-    base::JointSlot slot;
+TEST(ChunkClaims, who_comes_late_finds_nothing) {
+    base::ClaimWord slot;
     uint32_t index = 0;
-    base::JointClaims::open(slot, 1);
-    ASSERT_TRUE(base::JointClaims::claim_front(slot, 1, 4, index));
-    EXPECT_EQ(base::JointClaims::close(slot).front, 1u);
-    EXPECT_FALSE(base::JointClaims::claim_front(slot, 1, 4, index)) << "after the end";
-    base::JointClaims::open(slot, 2);
-    EXPECT_FALSE(base::JointClaims::claim_front(slot, 1, 4, index)) << "when the slot serves another block";
-    EXPECT_TRUE(base::JointClaims::claim_front(slot, 2, 4, index));
+    base::ChunkClaims::open(slot, 1);
+    ASSERT_TRUE(base::ChunkClaims::claim_front(slot, 1, 4, index));
+    EXPECT_EQ(base::ChunkClaims::close(slot).front, 1u);
+    EXPECT_FALSE(base::ChunkClaims::claim_front(slot, 1, 4, index)) << "after the end";
+    base::ChunkClaims::open(slot, 2);
+    EXPECT_FALSE(base::ChunkClaims::claim_front(slot, 1, 4, index)) << "when the slot serves another block";
+    EXPECT_TRUE(base::ChunkClaims::claim_front(slot, 2, 4, index));
     EXPECT_EQ(index, 0u);
 }
 
-TEST(JointCall, survives_packing) {
-    const JointCall call = {.bytes = 0x89abcdef, .generation = 0x4567, .slot = 63};
-    const JointCall again = JointCall::unpack(call.pack());
+TEST(CoopCall, survives_packing) {
+    const CoopCall call = {.bytes = 0x89abcdef, .generation = 0x4567, .slot = 63};
+    const CoopCall again = CoopCall::unpack(call.pack());
     EXPECT_EQ(again.bytes, call.bytes);
     EXPECT_EQ(again.generation, call.generation);
     EXPECT_EQ(again.slot, call.slot);

@@ -12,33 +12,33 @@
 
 namespace velo::base {
 
-struct JointSlot {
-    std::atomic<uint64_t> claims;
+struct ClaimWord {
+    std::atomic<uint64_t> word;
 };
 
 /// The two ends' view of a slot. Stateless.
-class JointClaims {
+class ChunkClaims {
   public:
     static constexpr uint32_t kChunksMax = (1u << 24) - 1;
 
     /// Chunks from now on can be claimed under `generation`. Only the reader.
-    static void open(JointSlot& slot, uint16_t generation) {
-        slot.claims.store(pack({generation, 0, 0}), std::memory_order_release);
+    static void open(ClaimWord& shared, uint16_t generation) {
+        shared.word.store(pack({generation, 0, 0}), std::memory_order_release);
     }
 
     /// Takes up to `most` chunks from the front; `index` is the first one's place. Returns how many; 0: none
     /// is left, or the block is done.
-    static uint32_t claim_front(JointSlot& slot, uint16_t generation, uint32_t chunks, uint32_t& index,
+    static uint32_t claim_front(ClaimWord& shared, uint16_t generation, uint32_t chunks, uint32_t& index,
                                 uint32_t most = 1) {
-        return claim(slot, generation, chunks, most, [&](Claims& claims, uint32_t count) {
+        return claim(shared, generation, chunks, most, [&](Claims& claims, uint32_t count) {
             index = claims.front;
             claims.front += count;
         });
     }
     /// The same from the back.
-    static uint32_t claim_back(JointSlot& slot, uint16_t generation, uint32_t chunks, uint32_t& index,
+    static uint32_t claim_back(ClaimWord& shared, uint16_t generation, uint32_t chunks, uint32_t& index,
                                uint32_t most = 1) {
-        return claim(slot, generation, chunks, most, [&](Claims& claims, uint32_t count) {
+        return claim(shared, generation, chunks, most, [&](Claims& claims, uint32_t count) {
             claims.back += count;
             index = chunks - claims.back;
         });
@@ -57,14 +57,14 @@ class JointClaims {
         }
     };
 
-    [[nodiscard]] static Claims look(const JointSlot& slot) {
-        return unpack(slot.claims.load(std::memory_order_relaxed));
+    [[nodiscard]] static Claims look(const ClaimWord& shared) {
+        return unpack(shared.word.load(std::memory_order_relaxed));
     }
 
     /// Nothing can be claimed any more. Returns what was. Only the reader.
-    static Claims close(JointSlot& slot) {
+    static Claims close(ClaimWord& shared) {
         const Claims closed = {look(slot).generation, kChunksMax, 0};
-        return unpack(slot.claims.exchange(pack(closed), std::memory_order_acq_rel));
+        return unpack(shared.word.exchange(pack(closed), std::memory_order_acq_rel));
     }
 
   private:
@@ -76,14 +76,14 @@ class JointClaims {
                 static_cast<uint32_t>(word >> 24 & kChunksMax)};
     }
     template <class Take>
-    static uint32_t claim(JointSlot& slot, uint16_t generation, uint32_t chunks, uint32_t most, Take&& take) {
-        uint64_t word = slot.claims.load(std::memory_order_acquire);
+    static uint32_t claim(ClaimWord& shared, uint16_t generation, uint32_t chunks, uint32_t most, Take&& take) {
+        uint64_t word = shared.word.load(std::memory_order_acquire);
         for (;;) {
             Claims claims = unpack(word);
             if (claims.generation != generation || claims.front + claims.back >= chunks) return 0;
             const uint32_t count = std::min(most, chunks - claims.front - claims.back);
             take(claims, count);
-            if (slot.claims.compare_exchange_weak(word, pack(claims), std::memory_order_acq_rel))
+            if (shared.word.compare_exchange_weak(word, pack(claims), std::memory_order_acq_rel))
                 return count;
         }
     }

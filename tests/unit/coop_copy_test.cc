@@ -16,9 +16,9 @@ EngineAddress address_of(const Rank& rank) {
 }
 
 /// A get of kBytes by rank 0 from rank 1.
-class EngineJoint : public testing::TestWithParam<const char*> {
+class CoopCopyBlocks : public testing::TestWithParam<const char*> {
   protected:
-    EngineJoint() : job_(2, params()), source_(pattern(kBytes, 3)), target_(kBytes) {
+    CoopCopyBlocks() : job_(2, params()), source_(pattern(kBytes, 3)), target_(kBytes) {
         EXPECT_EQ(velo_register(job_[1].engine, source_.data(), kBytes, 1, &handle_), VELO_OK);
         get_.kind = VELO_RMA_GET;
         get_.local = target_.data();
@@ -53,13 +53,13 @@ class EngineJoint : public testing::TestWithParam<const char*> {
     velo_rma_t get_{};
 };
 
-TEST_P(EngineJoint, both_ends_together_bring_every_byte_once) {
+TEST_P(CoopCopyBlocks, both_ends_together_bring_every_byte_once) {
     start();
     job_.drive([&] { return !job_[0].done.empty(); });
     expect_done();
 }
 
-TEST_P(EngineJoint, an_owner_that_computes_is_not_waited_for_where_direct_copies_work) {
+TEST_P(CoopCopyBlocks, an_owner_that_computes_is_not_waited_for_where_direct_copies_work) {
     start();
     drive_reader(10000);
     EXPECT_EQ(job_[0].done.size(), direct() ? 1u : 0u);
@@ -67,7 +67,7 @@ TEST_P(EngineJoint, an_owner_that_computes_is_not_waited_for_where_direct_copies
     expect_done();
 }
 
-TEST_P(EngineJoint, an_owner_that_comes_late_touches_nothing) {
+TEST_P(CoopCopyBlocks, an_owner_that_comes_late_touches_nothing) {
     start();
     drive_reader(10000);
     if (!direct()) job_.drive([&] { return !job_[0].done.empty(); });
@@ -82,7 +82,7 @@ TEST_P(EngineJoint, an_owner_that_comes_late_touches_nothing) {
     EXPECT_EQ(job_[0].counters().engine_malformed, 0u);
 }
 
-TEST_P(EngineJoint, an_owner_that_comes_and_goes_is_no_trouble) {
+TEST_P(CoopCopyBlocks, an_owner_that_comes_and_goes_is_no_trouble) {
     start();
     for (int round = 0; round < 100000 && job_[0].done.empty(); ++round) {
         velo_progress(job_[0].engine);
@@ -91,7 +91,7 @@ TEST_P(EngineJoint, an_owner_that_comes_and_goes_is_no_trouble) {
     expect_done();
 }
 
-TEST_P(EngineJoint, many_blocks_at_once_share_the_slots) {
+TEST_P(CoopCopyBlocks, many_blocks_at_once_share_the_slots) {
     constexpr size_t kGets = 100;
     constexpr size_t kPart = 30000;
     std::vector<velo_rma_t> gets(kGets, get_);
@@ -105,7 +105,7 @@ TEST_P(EngineJoint, many_blocks_at_once_share_the_slots) {
     EXPECT_TRUE(std::equal(target_.begin(), target_.begin() + kGets * kPart, source_.begin()));
 }
 
-TEST_P(EngineJoint, a_source_that_is_deregistered_under_way_ends_the_get_with_an_error) {
+TEST_P(CoopCopyBlocks, a_source_that_is_deregistered_under_way_ends_the_get_with_an_error) {
     start();
     velo_deregister(job_[1].engine, &handle_);
     job_.drive([&] { return !job_[0].done.empty(); });
@@ -113,7 +113,7 @@ TEST_P(EngineJoint, a_source_that_is_deregistered_under_way_ends_the_get_with_an
     EXPECT_FALSE(velo_busy(job_[0].engine));
 }
 
-TEST_P(EngineJoint, a_slot_that_is_overwritten_ends_the_get_with_an_error) {
+TEST_P(CoopCopyBlocks, a_slot_that_is_overwritten_ends_the_get_with_an_error) {
     const shm::OnNodeAddress address = address_of(job_[0]).on_node;
     shm::OnNode other({.name = (uint64_t{77} << 32) + 7});
     shm::PeerIndex to = 0;
@@ -123,7 +123,7 @@ TEST_P(EngineJoint, a_slot_that_is_overwritten_ends_the_get_with_an_error) {
         job_[0].done.clear();
         job_[0].failures.clear();
         start();
-        for (uint32_t slot = 0; slot < shm::kJointSlots; ++slot) other.joint_of(to, slot).claims = word;
+        for (uint32_t slot = 0; slot < shm::kCoopBlocks; ++slot) other.coop_claims_of(to, slot).word = word;
         job_.drive([&] { return !job_[0].done.empty(); });
         EXPECT_EQ(job_[0].done[0].second, VELO_PROTOCOL) << word;
         EXPECT_EQ(job_[0].failures.size(), 1u);
@@ -131,7 +131,7 @@ TEST_P(EngineJoint, a_slot_that_is_overwritten_ends_the_get_with_an_error) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(SingleCopy, EngineJoint, testing::Values("cma", "none"),
+INSTANTIATE_TEST_SUITE_P(SingleCopy, CoopCopyBlocks, testing::Values("cma", "none"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
