@@ -164,7 +164,7 @@ struct DeviceConfig {
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
     uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words
-    DeviceLog log;
+    DeviceLog log{};
     const NetworkOptions* network = nullptr;  ///< set: the device of a network is wanted (velo/any_device.h)
 };
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "velo/base/text.h"
+
 namespace velo::shim {
 namespace {
 

@@ -63,7 +63,7 @@ class ChunkClaims {
 
     /// Nothing can be claimed any more. Returns what was. Only the reader.
     static Claims close(ClaimWord& shared) {
-        const Claims closed = {look(slot).generation, kChunksMax, 0};
+        const Claims closed = {look(shared).generation, kChunksMax, 0};
         return unpack(shared.word.exchange(pack(closed), std::memory_order_acq_rel));
     }
 
