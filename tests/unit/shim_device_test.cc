@@ -36,6 +36,13 @@ DeviceConfig config(uint16_t node, uint32_t mailbox_slots = 16) {
     return {.node = node, .job_token = 5, .mailbox_slots = mailbox_slots, .faults = {}};
 }
 
+/// The device's log is added to `text`.
+DeviceConfig logging(DeviceConfig config, std::string& text) {
+    config.log = {.write = [](void* to, int, const char* line) { *static_cast<std::string*>(to) += line; },
+                  .context = &text};
+    return config;
+}
+
 DeviceAddr connect(ShimDevice& from, ShimDevice& to) {
     Published address;
     address.length = to.address(address.bytes);
@@ -143,16 +150,16 @@ TEST(ShimDevice, a_process_may_talk_to_itself) {
 }
 
 TEST(ShimDevice, a_name_that_is_taken_is_refused_while_its_bearer_lives) {
-    ShimDevice device(config(1));
+    std::string text;
+    ShimDevice device(logging(config(1), text));
     auto bearer = std::make_unique<ShimDevice>(config(2));
     const DeviceAddr first = connect(device, *bearer);
     ShimDevice second(config(2));
     Published address;
     address.length = second.address(address.bytes);
     DeviceAddr peer = kNoAddr;
-    testing::internal::CaptureStderr();
     EXPECT_EQ(device.connect(address.span(), peer), Status::kUnsupported);
-    EXPECT_NE(testing::internal::GetCapturedStderr().find("node 2, VPID 0"), std::string::npos);
+    EXPECT_NE(text.find("node 2, VPID 0"), std::string::npos) << text;
     bearer.reset();
     device.progress(ShimDevice::kLifeCheckNs);
     EXPECT_EQ(device.connect(address.span(), peer), Status::kOk);
@@ -267,11 +274,11 @@ TEST(ShimDevice, a_table_that_peers_overwrite_does_not_open_memory_to_atomics) {
 
 TEST(ShimDevice, overflow_is_counted_reported_once_and_survived) {
     ShimDevice sender(config(1));
-    ShimDevice receiver(config(2, 4));
+    std::string text;
+    ShimDevice receiver(logging(config(2, 4), text));
     const DeviceAddr to = connect(sender, receiver);
     for (int i = 0; i < 7; ++i) ASSERT_EQ(sender.send(to, 1, Admission::kCredited, no_payload), Status::kOk);
     DeviceAddr from = kNoAddr;
-    testing::internal::CaptureStderr();
     for (int i = 0; i < 4; ++i) {
         ASSERT_NE(receiver.peek(from), nullptr);
         receiver.advance();
@@ -283,7 +290,6 @@ TEST(ShimDevice, overflow_is_counted_reported_once_and_survived) {
     ASSERT_NE(receiver.peek(from), nullptr);
     EXPECT_EQ(receiver.counters().mailbox_overflows, 5u);
     receiver.progress(1 + ShimDevice::kLifeCheckNs);
-    const std::string text = testing::internal::GetCapturedStderr();
     EXPECT_NE(text.find("node 2, VPID 0"), std::string::npos) << text;
     EXPECT_EQ(text.find("internal error"), text.rfind("internal error"));
 }
