@@ -1,6 +1,8 @@
 #include "info/job.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "info/probes.h"
 #include "series_limits.h"
@@ -32,9 +34,9 @@ uint32_t beside(uint32_t limit, uint32_t header) {
 Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
     velo_params_t params;
     velo_params_default(&params);
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
     params.name = static_cast<int>(settings.number("btl_velo_" #name, params.name));
-#define VELO_PARAM_TEXT(name, value_, level, text)                 \
+#define VELO_PARAM_TEXT(name, value_, audience, text)                 \
     if (const auto setting = settings.find("btl_velo_" #name)) {   \
         params.name = texts_.emplace_back(setting->value).c_str(); \
     }
@@ -211,10 +213,26 @@ std::string memory_text(const Job& job) {
 std::string parameters_text(const Settings& settings) {
     std::string text = "Parameters\n";
     if (settings.of_velo().empty()) return text + "  unknown: Open MPI does not find the plugin\n";
-    for (const std::string& name : settings.of_velo()) {
-        const auto setting = settings.find(name);
-        append(text, "  %-42s %-20s %s\n", name.c_str(),
-               setting->value.empty() ? "(empty)" : setting->value.c_str(), setting->source.c_str());
+    std::map<std::string, int> audiences;
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
+    audiences["btl_velo_" #name] = VELO_AUDIENCE_##audience;
+#define VELO_PARAM_TEXT(name, value, audience, text) audiences["btl_velo_" #name] = VELO_AUDIENCE_##audience;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    const std::pair<const char*, int> groups[] = {{"for users", VELO_AUDIENCE_user},
+                                                  {"for tuners", VELO_AUDIENCE_tuner},
+                                                  {"for developers", VELO_AUDIENCE_developer},
+                                                  {"of every BTL", 0}};
+    for (const auto& [title, audience] : groups) {
+        append(text, "  %s\n", title);
+        for (const std::string& name : settings.of_velo()) {
+            const auto known = audiences.find(name);
+            if (audience != (known == audiences.end() ? 0 : known->second)) continue;
+            const auto setting = settings.find(name);
+            append(text, "    %-40s %-20s %s\n", name.c_str(),
+                   setting->value.empty() ? "(empty)" : setting->value.c_str(), setting->source.c_str());
+        }
     }
     return text;
 }

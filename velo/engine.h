@@ -195,7 +195,7 @@ template <class D>
 int Engine<D>::progress() {
     Core<D>& core = parts_.core;
     if (!core.lock.try_lock()) return 0;
-    const auto budget = static_cast<uint32_t>(core.options.params.poll_budget);
+    constexpr uint32_t budget = 16;  // messages of one ring, and of the mailbox
     uint32_t events = core.on_node.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
     if (core.clock.begin_poll()) sample_clock();
     if (core.device && device_pause_.due(core.clock.polls())) events += poll_device(budget);

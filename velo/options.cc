@@ -112,7 +112,6 @@ flowctl::Config flow_control_config(const velo_params_t& params) {
             .slots_per_peer = static_cast<uint32_t>(params.slots),
             .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
             .credit_slots = static_cast<uint32_t>(params.credit_slots),
-            .rounding = parsed("rounding", params.rounding, flowctl::kRoundingNames),
             .piggyback = params.piggyback != 0,
             .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
             .stealing = parsed("stealing", params.stealing, flowctl::kStealingNames),
@@ -263,15 +262,15 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                            const velo_host_t& host, const base::Locality& locality) {
     velo_params_t params = given;
     // Open MPI gives no pointer for a text that is set to nothing.
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text)
-#define VELO_PARAM_TEXT(name, value, level, text) \
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
+#define VELO_PARAM_TEXT(name, value, audience, text) \
     if (params.name == nullptr) params.name = "";
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
     check_range(#name, params.name, smallest, largest);
-#define VELO_PARAM_TEXT(name, value, level, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
@@ -300,8 +299,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                         .credit_slots = static_cast<uint8_t>(params.credit_slots),
                         .flow_control = flow_control.mode,
                         .stealing = flow_control.stealing,
-                        .growth = flow_control.growth,
-                        .rounding = flow_control.rounding};
+                        .growth = flow_control.growth};
     options.on_node = {.name = identity.name,
                        .geometry = ring_geometry(params, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),

@@ -27,7 +27,6 @@ struct SharedSettings {
     flowctl::Mode flow_control = {};
     flowctl::Stealing stealing = {};
     flowctl::Growth growth = {};
-    flowctl::Rounding rounding = {};
 };
 
 struct SettingDifference {
@@ -64,7 +63,6 @@ inline std::optional<SettingDifference> difference(const SharedSettings& here, c
     VELO_SHARED_TEXT(growth, flowctl::kGrowthNames)
     VELO_SHARED_NUMBER(growing_start)
     VELO_SHARED_NUMBER(growing_step)
-    VELO_SHARED_TEXT(rounding, flowctl::kRoundingNames)
 #undef VELO_SHARED_NUMBER
 #undef VELO_SHARED_TEXT
     return std::nullopt;

@@ -105,8 +105,8 @@ const char* velo_status_text(int status) noexcept {
 
 void velo_params_default(velo_params_t* params) noexcept {
     *params = {};
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) params->name = value;
-#define VELO_PARAM_TEXT(name, value, level, text) params->name = value;
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) params->name = value;
+#define VELO_PARAM_TEXT(name, value, audience, text) params->name = value;
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT

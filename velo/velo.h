@@ -39,10 +39,17 @@ typedef enum {
 
 const char* velo_status_text(int status) VELO_NOEXCEPT;
 
+/* For whom a parameter is: the first of Open MPI's levels for these. */
+typedef enum {
+    VELO_AUDIENCE_user = 1,
+    VELO_AUDIENCE_tuner = 4,
+    VELO_AUDIENCE_developer = 7,
+} velo_audience_t;
+
 /* Parameters: the table velo/params.def as a struct. Texts are borrowed for the call. */
 typedef struct {
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) int name;
-#define VELO_PARAM_TEXT(name, value, level, text) const char* name;
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) int name;
+#define VELO_PARAM_TEXT(name, value, audience, text) const char* name;
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT

@@ -131,22 +131,37 @@ static bool check_number(const char *name, unsigned long long largest)
     return false;
 }
 
-static void register_int(const char *name, const char *text, int level, int *value)
+static mca_base_var_info_lvl_t level_for(velo_audience_t audience)
+{
+    return (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + (int) audience - 1);
+}
+
+static void register_int(const char *name, const char *text, velo_audience_t audience, int *value)
 {
     (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_INT, NULL, 0, 0,
-                                           (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + level - 1),
-                                           MCA_BASE_VAR_SCOPE_READONLY, value);
+                                           level_for(audience), MCA_BASE_VAR_SCOPE_READONLY, value);
     /* ompi_info shows it, and velo_info refuses it. */
     if (!check_number(name, INT_MAX)) {
         *value = INT_MIN;
     }
 }
 
-static void register_text(const char *name, const char *text, int level, const char **value)
+static void register_text(const char *name, const char *text, velo_audience_t audience, const char **value)
 {
     (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
-                                           (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + level - 1),
-                                           MCA_BASE_VAR_SCOPE_READONLY, value);
+                                           level_for(audience), MCA_BASE_VAR_SCOPE_READONLY, value);
+}
+
+/* A parameter of earlier versions: ompi_info does not list it, and setting it is refused. */
+static void register_gone(const char *name, const char *text, const char **value)
+{
+    *value = "";
+    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_STRING, NULL, 0,
+                                           MCA_BASE_VAR_FLAG_INTERNAL, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
+                                           value);
+    if ('\0' == refused[0] && 0 != strcmp("default", source_of(name))) {
+        snprintf(refused, sizeof refused, "btl_velo_%s is no parameter of velo any more: %s", name, text);
+    }
 }
 
 static void register_size(const char *name, const char *text, size_t *value)
@@ -205,8 +220,8 @@ void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
         explain(text, limits[i], sources, bytes);
     }
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text_) explain(text, #name, sources, bytes);
-#define VELO_PARAM_TEXT(name, value, level, text_) explain(text, #name, sources, bytes);
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text_) explain(text, #name, sources, bytes);
+#define VELO_PARAM_TEXT(name, value, audience, text_) explain(text, #name, sources, bytes);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
@@ -270,14 +285,24 @@ void mca_btl_velo_set_network_limits(size_t bytes)
 
 int mca_btl_velo_register_params(void)
 {
+    static struct {
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
+#define VELO_PARAM_GONE(name, text) const char *name;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    } gone;
     velo_params_t *params = &mca_btl_velo_component.params;
     mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
 
     refused[0] = '\0';
     velo_params_default(params);
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
-    register_int(#name, text, level, &params->name);
-#define VELO_PARAM_TEXT(name, value, level, text) register_text(#name, text, level, &params->name);
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
+    register_int(#name, text, VELO_AUDIENCE_##audience, &params->name);
+#define VELO_PARAM_TEXT(name, value, audience, text) \
+    register_text(#name, text, VELO_AUDIENCE_##audience, &params->name);
+#define VELO_PARAM_GONE(name, text) register_gone(#name, text, &gone.name);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT

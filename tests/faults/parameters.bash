@@ -31,7 +31,7 @@ refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynam
 eager_limit=2104 # 2 KiB and ob1's longest header
 [[ $host_series == 4.* ]] || eager_limit=2128
 for pair in "slots 5000 58" "mailbox_slots 5000 0" "mailbox_bytes 1048576 0" "contact_slots 3 64" "contact_slots 0 64" \
-    "credit_slots 3 2" "sender_slots 100 0" "stealing paper turns" "growth exponential linear" "rounding up subset" \
+    "credit_slots 3 2" "sender_slots 100 0" "stealing paper turns" "growth exponential linear" \
     "ranks_per_node 2 1" "ranks_per_node 0 1" "max_send_size 4000 $eager_limit"; do
     read -r name value other <<<"$pair"
     refused "ranks_that_differ_in_${name}_name_both_$value" "rank btl_velo_$name is $value $other" \
@@ -49,11 +49,13 @@ else
     verdict another_series_of_open_mpi_is_refused_in_one_line 'the library of another version was not compiled'
 fi
 
-for text in flow_control rounding stealing growth single_copy; do
+for text in flow_control stealing growth single_copy; do
     refused "a_${text}_that_is_set_to_nothing_is_refused" "btl_velo_$text= command line" \
         "${two[@]}" --mca "btl_velo_$text" "" "$program"
 done
 works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
+refused a_parameter_of_earlier_versions_names_what_is_so_now "btl_velo_rounding any more velo_sim" \
+    "${two[@]}" --mca btl_velo_rounding up "$program"
 for text in nonsense 1e3 4294967354 58kk ""; do
     refused "'$text'_is_no_number_and_is_named_as_written" "btl_velo_slots=$text not a number command line" \
         "${two[@]}" --mca btl_velo_slots "$text" "$program"
@@ -87,6 +89,6 @@ refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=13
     -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_max_send_size 1000000 "$program"
 refused a_first_part_too_long_for_a_ring_is_named "btl_velo_ring_bytes=131072 btl_velo_shm_rndv_eager_limit: command line" \
     -np 2 --mca btl_velo_ring_bytes 131072 --mca btl_velo_shm_rndv_eager_limit 1000000 "$program"
-echo 'btl_velo_poll_budget = 0' >"$work/mca-params.conf"
-refused a_value_from_a_file_names_the_file "btl_velo_poll_budget=0 1 4096 $work/mca-params.conf" \
+echo 'btl_velo_chunk = 0' >"$work/mca-params.conf"
+refused a_value_from_a_file_names_the_file "btl_velo_chunk=0 4096 8388608 $work/mca-params.conf" \
     -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"

@@ -50,24 +50,24 @@ void parse_faults(const std::string& text) {
 
 void params(Input& input) {
     constexpr const char* kModes[] = {"static", "none", "dynamic", "hardware", "growing", ""};
-    constexpr const char* kRoundings[] = {"subset", "down", "up", ""};
+    constexpr const char* kStealings[] = {"turns", "silent", "paper", ""};
     constexpr const char* kCopies[] = {"cma", "none", ""};
     constexpr const char* kFaults[] = {"seed=1,delay=0.01:200us", "port_down=0:3", "die_after=7",
                                        "rma_fail=1", ""};
     velo_params_t params;
     velo_params_default(&params);
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
     params.name = number_of(input, value, smallest, largest);
-#define VELO_PARAM_TEXT(name, value, level, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
     const std::string flow_control = text_of(input, kModes);
-    const std::string rounding = text_of(input, kRoundings);
+    const std::string stealing = text_of(input, kStealings);
     const std::string single_copy = text_of(input, kCopies);
     const std::string faults = text_of(input, kFaults);
     params.flow_control = flow_control.c_str();
-    params.rounding = rounding.c_str();
+    params.stealing = stealing.c_str();
     params.single_copy = single_copy.c_str();
     params.faults = faults.c_str();
     params.on_node_message_bytes_max = static_cast<uint32_t>(number_of(input, 32768, 0, INT32_MAX));

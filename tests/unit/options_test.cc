@@ -135,7 +135,7 @@ TEST(Options, where_hwloc_fails_the_kernel_is_asked_and_the_reason_told) {
 
 TEST(Options, a_text_that_is_set_to_nothing_is_an_empty_text) {
     for (const char* velo_params_t::*text :
-         {&velo_params_t::flow_control, &velo_params_t::rounding, &velo_params_t::single_copy}) {
+         {&velo_params_t::flow_control, &velo_params_t::stealing, &velo_params_t::single_copy}) {
         velo_params_t params = defaults();
         params.ranks_per_node = 1;
         params.*text = nullptr;
@@ -162,9 +162,9 @@ TEST(Options, every_whole_number_is_held_to_its_range) {
         int smallest, largest;
     };
     const Range ranges[] = {
-#define VELO_PARAM_INT(name, value, smallest, largest, level, text) \
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
     {#name, &velo_params_t::name, smallest, largest},
-#define VELO_PARAM_TEXT(name, value, level, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
@@ -187,9 +187,6 @@ TEST(Options, unknown_words_are_refused_with_the_known_ones) {
         velo_params_t params = good;
         params.flow_control = "statik";
         expect_names(error_of(params), {"btl_velo_flow_control", "statik", "none", "static"});
-        params = good;
-        params.rounding = "sideways";
-        expect_names(error_of(params), {"btl_velo_rounding", "sideways", "subset"});
         params = good;
         params.stealing = "turn";
         expect_names(error_of(params), {"btl_velo_stealing", "turn", "turns", "paper"});
