@@ -76,7 +76,7 @@ Options parse(int argc, char** argv) {
         if (name == "--modes") {
             options.modes = measuring::split(value, ',');
         } else if (name == "--slots") {
-            options.slots = numbers(value, 0, 1u << 20);
+            options.slots = numbers(value, 0, 65535);
         } else if (name == "--sizes") {
             options.sizes = numbers(value, 0, kBytesMax);
         } else if (name == "--rounds") {
@@ -107,7 +107,7 @@ class Side {
         velo_params_default(&params);
         params.ranks_per_node = 1;
         params.flow_control = mode.c_str();
-        params.mailbox_slots = static_cast<int>(slots);
+        params.slots = static_cast<int>(slots);
         params.on_node_message_bytes_max = params.device_message_bytes_max = kBytesMax + kHeaderBytes;
         const velo_identity_t identity = {.name = (uint64_t{meeting.job} << 32) + rank,
                                           .job = meeting.job,

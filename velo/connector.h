@@ -1,6 +1,7 @@
 /// The address that a process publishes, the peers that it connects to, and how each is reached.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "velo/base/cma.h"
@@ -138,7 +139,8 @@ Status Connector<Env>::check_address(const EngineAddress& address, Vicinity wher
         error = "the peer's job has mailboxes of " + std::to_string(address.mailbox_slots) + " slots, " +
                 std::to_string(address.contact_slots) + " of them contact slots, and this job of " +
                 std::to_string(here.mailbox_slots) + " and " + std::to_string(here.contact_slots) +
-                "; give both the same btl_velo_mailbox_slots";
+                "; leave btl_velo_slots out and give both btl_velo_mailbox_bytes=" +
+                std::to_string(kPacketBytes * std::min(address.mailbox_slots, here.mailbox_slots));
         return Status::kUnsupported;
     }
     if (address.mailbox_slots != here.mailbox_slots || (same_job && address.quota != here.quota) ||

@@ -39,53 +39,49 @@ std::string listed(const Names& names) {
     return list;
 }
 
-/// A mailbox is sized in one way or the other.
-void check_mailbox_size(const velo_params_t& params, uint32_t senders) {
-    const uint64_t by_share = uint64_t{senders} * static_cast<uint32_t>(params.slots);
-    if (params.mailbox_slots == 0 || params.slots == static_cast<int>(flowctl::kSlotsPerPeerDefault) ||
-        by_share == static_cast<uint32_t>(params.mailbox_slots)) {
-        return;
-    }
-    throw SetupError("btl_velo_mailbox_slots=" + std::to_string(params.mailbox_slots) +
-                     " contradicts btl_velo_slots=" + std::to_string(params.slots) + ", which makes " +
-                     std::to_string(by_share) + " for " + std::to_string(senders) +
-                     " senders; set only one of them");
-}
+/// Slots of a mailbox: those that the user gives each sender, or as many as the mode does well with. The bound in
+/// bytes limits the latter and may not contradict the former.
+uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t senders, bool network) {
+    constexpr uint64_t kSlotsMost = 1u << 24;
+    // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
+    constexpr uint64_t kUncreditedSlots = 4096;
+    // Where shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
+    // processes should hold some messages: its senders share it.
+    constexpr uint64_t kSharedSlotsOnHost = (256u << 10) / kPacketBytes;
+    constexpr uint64_t kSharedSlotsOfNetwork = (1u << 20) / kPacketBytes;
+    constexpr uint64_t kSharedSlotsMost = (4u << 20) / kPacketBytes;
 
-/// The user's bound in bytes. If shares follow the conversation, a mailbox need not grow with the job
-/// without bound, and that of few processes should hold some messages: it is shared by whoever sends.
-void bound_mailbox(flowctl::Config& config, const velo_params_t& params, bool network) {
-    constexpr uint64_t kSharedBytesOnHost = 256 << 10;
-    constexpr uint64_t kSharedBytesOfNetwork = 1 << 20;
-    constexpr int64_t kSharedBytesMost = 4 << 20;
-    const uint64_t least = network ? kSharedBytesOfNetwork : kSharedBytesOnHost;
-    const bool shared = config.mode == flowctl::Mode::kDynamic && params.contact_slots != 0;
-    const uint64_t wanted =
-        config.mailbox_slots != 0 ? config.mailbox_slots : uint64_t{config.peers} * config.slots_per_peer;
-    int64_t bytes = params.mailbox_bytes;
-    if (bytes == 0 && shared) {
-        bytes = kSharedBytesMost;
-        if (config.mailbox_slots == 0 && wanted * kPacketBytes < least) {
-            config.mailbox_slots = static_cast<uint32_t>(least / kPacketBytes);
-            return;
-        }
+    const auto bytes = static_cast<uint64_t>(params.mailbox_bytes);
+    if (bytes != 0 && bytes < kPacketBytes) {
+        throw SetupError("btl_velo_mailbox_bytes=" + std::to_string(bytes) + " is less than a slot of " +
+                         std::to_string(kPacketBytes) + " bytes; give more, or 0 for no bound");
     }
-    if (bytes == 0) return;
-    const uint64_t slots = static_cast<uint64_t>(bytes) / kPacketBytes;
-    if (wanted <= slots) return;
-    if (params.mailbox_slots != 0 && params.mailbox_bytes != 0) {
-        throw SetupError("btl_velo_mailbox_slots=" + std::to_string(params.mailbox_slots) + " takes " +
-                         std::to_string(wanted * kPacketBytes) + " bytes and btl_velo_mailbox_bytes=" +
-                         std::to_string(params.mailbox_bytes) + " allows fewer; set only one of them");
+    const uint64_t most = bytes != 0 ? bytes / kPacketBytes : kSlotsMost;
+    if (params.slots != 0) {
+        const uint64_t slots = senders * static_cast<uint64_t>(params.slots);
+        if (slots <= most) return static_cast<uint32_t>(slots);
+        const std::string bound = bytes != 0 ? "btl_velo_mailbox_bytes=" + std::to_string(bytes) +
+                                                   " allows fewer; set only one of them"
+                                             : "the largest has " + std::to_string(kSlotsMost * kPacketBytes) +
+                                                   "; lower it, or set btl_velo_mailbox_bytes instead";
+        throw SetupError("btl_velo_slots=" + std::to_string(params.slots) + " makes a mailbox of " +
+                         std::to_string(slots * kPacketBytes) + " bytes for " + std::to_string(senders) +
+                         " senders, and " + bound);
     }
-    if (params.mailbox_slots == 0) config.mailbox_slots = static_cast<uint32_t>(slots);
+    uint64_t slots = senders * flowctl::kSlotsPerPeerDefault;
+    if (mode == flowctl::Mode::kNone) slots = std::max(slots, kUncreditedSlots);
+    if (mode == flowctl::Mode::kDynamic && params.contact_slots != 0) {
+        slots = std::max(slots, network ? kSharedSlotsOfNetwork : kSharedSlotsOnHost);
+        if (bytes == 0) slots = std::min(slots, kSharedSlotsMost);
+    }
+    return static_cast<uint32_t>(std::min(slots, most));
 }
 
 /// Flow control's own names of what it was given, as the user spells them.
-std::string in_users_words(std::string text) {
+std::string in_users_words(const flowctl::PlanError& error) {
+    std::string text = error.message;
     const std::pair<std::string_view, std::string_view> words[] = {
         {"slots_per_peer", "btl_velo_slots"},
-        {"mailbox_slots", "btl_velo_mailbox_slots"},
         {"credit_slots", "btl_velo_credit_slots"},
         {"contact_slots", "btl_velo_contact_slots"},
         {"sender_slots_max", "btl_velo_sender_slots"}};
@@ -93,6 +89,10 @@ std::string in_users_words(std::string text) {
         for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
             text.replace(at, from.size(), to);
         }
+    }
+    if (error.smallest_mailbox_slots != 0) {
+        text += "; where memory is given in bytes, btl_velo_mailbox_bytes=" +
+                std::to_string(error.smallest_mailbox_slots * kPacketBytes);
     }
     return text;
 }
@@ -109,8 +109,6 @@ auto parsed(const char* parameter, const char* text, const Names& names) {
 /// The user's choice of flow control, for a number of senders that is not known yet.
 flowctl::Config flow_control_config(const velo_params_t& params) {
     return {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
-            .slots_per_peer = static_cast<uint32_t>(params.slots),
-            .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
             .credit_slots = static_cast<uint32_t>(params.credit_slots),
             .piggyback = params.piggyback != 0,
             .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
@@ -121,27 +119,13 @@ flowctl::Config flow_control_config(const velo_params_t& params) {
 }
 
 flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders, bool network) {
-    check_mailbox_size(params, senders);
     config.peers = senders;
-    // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
-    constexpr uint32_t kUncreditedSlots = 4096;
-    constexpr uint32_t kMailboxSlotsMax = 1u << 24;
-    if (config.mode == flowctl::Mode::kNone && params.mailbox_slots == 0) {
-        const uint64_t wanted = uint64_t{senders} * config.slots_per_peer;
-        if (wanted > kMailboxSlotsMax) {
-            throw SetupError("btl_velo_slots=" + std::to_string(params.slots) + " makes a mailbox of " +
-                             std::to_string(wanted) + " slots for " + std::to_string(senders) +
-                             " senders, and the largest has " + std::to_string(kMailboxSlotsMax) +
-                             "; lower it, or set btl_velo_mailbox_slots");
-        }
-        config.mailbox_slots = std::max(static_cast<uint32_t>(wanted), kUncreditedSlots);
-    }
-    bound_mailbox(config, params, network);
+    config.mailbox_slots = mailbox_slots(params, config.mode, senders, network);
     config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));
     const flowctl::PlanResult result = flowctl::plan(config);
-    if (const auto* error = std::get_if<flowctl::PlanError>(&result))
-        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " +
-                         in_users_words(error->message));
+    if (const auto* error = std::get_if<flowctl::PlanError>(&result)) {
+        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " + in_users_words(*error));
+    }
     return std::get<flowctl::Plan>(result);
 }
 
@@ -290,7 +274,6 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     const flowctl::Config flow_control = flow_control_config(params);
     options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
                         .slots = static_cast<uint32_t>(params.slots),
-                        .mailbox_slots = static_cast<uint32_t>(params.mailbox_slots),
                         .mailbox_bytes = static_cast<uint32_t>(params.mailbox_bytes),
                         .contact_slots = static_cast<uint32_t>(params.contact_slots),
                         .sender_slots = static_cast<uint32_t>(params.sender_slots),

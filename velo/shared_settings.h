@@ -17,7 +17,6 @@ namespace velo {
 struct SharedSettings {
     uint32_t ranks_per_node = 0;
     uint32_t slots = 0;
-    uint32_t mailbox_slots = 0;
     uint32_t mailbox_bytes = 0;
     uint32_t contact_slots = 0;
     uint32_t sender_slots = 0;
@@ -54,7 +53,6 @@ inline std::optional<SettingDifference> difference(const SharedSettings& here, c
         return SettingDifference{#name, std::to_string(here.name), std::to_string(there.name)};
     VELO_SHARED_NUMBER(ranks_per_node)
     VELO_SHARED_NUMBER(slots)
-    VELO_SHARED_NUMBER(mailbox_slots)
     VELO_SHARED_NUMBER(mailbox_bytes)
     VELO_SHARED_NUMBER(contact_slots)
     VELO_SHARED_NUMBER(credit_slots)

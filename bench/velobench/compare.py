@@ -87,7 +87,7 @@ class Comparison:
             return self.mpi.command(ranks, "self", yields=yields)
         mca = {} if column.startswith("velo") else {"btl_velo_ranks_per_node": 1}
         if column in ("static", "none"):
-            mca |= {"btl_velo_flow_control": column, "btl_velo_slots": 58}
+            mca |= {"btl_velo_flow_control": column}
         return self.mpi.command(ranks, "velo", before if column.endswith("_before") else plugin, yields=yields, mca=mca)
 
     def job(self, group, round_, column, ranks, probe, *arguments_):

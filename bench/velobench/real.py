@@ -29,8 +29,6 @@ SHORT = ("--batches", "41", "--batch-us", "400", "--warm-us", "5000")
 ZERO_COUNTERS = ("on_node_garbage", "on_node_contacts_refused", "velo_rx_malformed", "velo_overflows", "rma_failed",
                  "atu_faults", "engine_malformed")
 ZERO_COUNTERS_CREDITED = (*ZERO_COUNTERS, "velo_backpressure")
-# Mailboxes have just that number of slots for each peer; if their bytes are not given, dynamic's have 256 KiB at least.
-EXACT_MAILBOX = 1 << 30
 
 
 def arguments(given):
@@ -75,8 +73,8 @@ def arguments(given):
 
 
 def mode(name, slots, **more):
-    """velo's parameters of a run, by their names without btl_velo_."""
-    return {"stats": 1, "flow_control": name, "slots": slots, "mailbox_bytes": EXACT_MAILBOX, **more}
+    """velo's parameters of a run, by their names without btl_velo_. No slots: as many as velo takes by itself."""
+    return {"stats": 1, "flow_control": name, "slots": slots, **more}
 
 
 def buffers_mode(name, buffers):
@@ -168,10 +166,10 @@ class Real:
         """The reference comes first and last in a round."""
         kept, rounds = self.flow_part("patterns")
         for ranks, round_ in ((ranks, round_) for ranks in self.options.np or (16, 32, 64) for round_ in rounds):
-            runs = [("none", 0, mode("none", 58)),
+            runs = [("none", 0, mode("none", 0)),
                     *((name, slots, mode(name, slots)) for slots in self.options.slots or (8, 16, 32, 64)
                       for name in ("static", "dynamic")),
-                    ("again", 0, mode("none", 58))]
+                    ("again", 0, mode("none", 0))]
             for name, slots, velo in runs:
                 self.measure(kept, round_, name, slots, ranks, velo, "--tasks", "alltoall,pingpong", "--sizes", "2048",
                              "--active", ",".join(str(ranks // part) for part in (1, 2, 4, 8)), "--batches", "21",
@@ -184,7 +182,7 @@ class Real:
             pins = ranks <= cpus()
             batches = ("--batches", "301", "--batch-us", "500") if pins else ("--batches", "61", "--batch-us", "5000")
             for reference, slots in (("none", 16), ("again", 58)):
-                runs = {reference: mode("none", 58), "dynamic": mode("dynamic", slots, mailbox_bytes=0),
+                runs = {reference: mode("none", 0), "dynamic": mode("dynamic", 0),
                         "exact": mode("dynamic", slots), "static": mode("static", slots),
                         "hardware": mode("hardware", slots)}
                 for name, velo in runs.items():

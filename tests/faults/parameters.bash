@@ -8,11 +8,17 @@ refused cap_below_what_a_sender_starts_with_is_named "btl_velo_sender_slots 1 2"
     "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_sender_slots 1 "$program"
 refused unknown_stealing_is_named_with_the_choices "btl_velo_stealing=bogus turns silent paper" \
     "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_stealing bogus "$program"
-refused mailbox_too_small_names_the_smallest "btl_velo_mailbox_slots 3 4" \
-    "${two[@]}" --mca btl_velo_mailbox_slots 3 "$program"
+refused mailbox_too_small_names_the_smallest "mailbox of 3 slots btl_velo_slots=4 btl_velo_mailbox_bytes=256" \
+    "${two[@]}" --mca btl_velo_slots 3 "$program"
 refused mailbox_sized_twice_names_both_and_their_sources \
-    "btl_velo_mailbox_slots=7 btl_velo_slots=10 environment contradicts" \
-    "${two[@]}" --mca btl_velo_mailbox_slots 7 --mca btl_velo_slots 10 "$program"
+    "btl_velo_slots=10 640 bytes btl_velo_mailbox_bytes=639 environment only one of them" \
+    "${two[@]}" --mca btl_velo_mailbox_bytes 639 --mca btl_velo_slots 10 "$program"
+works a_mailbox_that_is_sized_twice_alike "${two[@]}" --mca btl_velo_mailbox_bytes 640 --mca btl_velo_slots 10 \
+    "$program" --quick
+refused a_mailbox_of_less_than_a_slot "btl_velo_mailbox_bytes=63 64 command line" \
+    "${two[@]}" --mca btl_velo_mailbox_bytes 63 "$program"
+refused slots_of_the_whole_mailbox_are_slots_or_bytes_now "btl_velo_mailbox_slots any more btl_velo_slots btl_velo_mailbox_bytes" \
+    "${two[@]}" --mca btl_velo_mailbox_slots 64 "$program"
 refused value_out_of_range_names_the_range "btl_velo_chunk=5 4096 8388608" \
     "${two[@]}" --mca btl_velo_chunk 5 "$program"
 refused unknown_fault_is_named_with_the_faults "btl_velo_faults=foo=3 seed delay" \
@@ -30,7 +36,7 @@ refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynam
     "${differing[@]}" flow_control=none
 eager_limit=2104 # 2 KiB and ob1's longest header
 [[ $host_series == 4.* ]] || eager_limit=2128
-for pair in "slots 5000 58" "mailbox_slots 5000 0" "mailbox_bytes 1048576 0" "contact_slots 3 64" "contact_slots 0 64" \
+for pair in "slots 5000 0" "mailbox_bytes 1048576 0" "contact_slots 3 64" "contact_slots 0 64" \
     "credit_slots 3 2" "sender_slots 100 0" "stealing paper turns" "growth exponential linear" \
     "ranks_per_node 2 1" "ranks_per_node 0 1" "max_send_size 4000 $eager_limit"; do
     read -r name value other <<<"$pair"
@@ -81,8 +87,8 @@ for parameter in get_limit put_limit; do
 done
 refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_lines=100 64 128" \
     -np 2 --mca btl_velo_ring_lines 100 "$program"
-refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_mailbox_slots" \
-    "${two[@]}" --mca btl_velo_credit_slots 255 --mca btl_velo_mailbox_slots 256 "$program"
+refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_slots" \
+    "${two[@]}" --mca btl_velo_credit_slots 255 --mca btl_velo_slots 256 "$program"
 refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216 btl_velo_max_send_size command line" \
     "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
 refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \

@@ -29,7 +29,7 @@ struct Rank {
         params.ranks_per_node = nodes ? 1 : 0;
         params.single_copy = single_copy;
         params.flow_control = flow_control;
-        params.mailbox_slots = 58;
+        params.slots = 58;
         params.ring_lines = 16;
         params.ring_bytes = 65536;
         params.registrations = 16;

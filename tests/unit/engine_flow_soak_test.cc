@@ -58,8 +58,8 @@ void soak(const Mode& mode, uint64_t seed, Events& events) {
     const std::string faults = "seed=" + std::to_string(seed) + ",delay=0.02:20us,stall=0.002:50us";
     if (below(2) == 0) params.faults = faults.c_str();
     if (mode.mailbox_slots != 0) {
-        params.mailbox_slots = mode.mailbox_slots;
-        params.slots = default_params().slots;
+        params.mailbox_bytes = mode.mailbox_slots * 64;
+        params.slots = 0;
         params.sender_slots = 0;
     }
     Job job(kRanks, params);

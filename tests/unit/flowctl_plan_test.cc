@@ -186,7 +186,7 @@ TEST(Plan, smallest_mailbox_in_the_refusal_would_do_and_one_slot_less_would_not)
     EXPECT_EQ(error.smallest_mailbox_slots, 60u);
     expect_says(error, "mailbox of 7 slots");
     expect_says(error, "smallest mailbox that would do has 60 slots");
-    expect_says(error, "slots_per_peer to 6");
+    expect_says(error, "slots_per_peer=6");
     EXPECT_EQ(accepted({.peers = 10, .mailbox_slots = 60, .credit_slots = 3}).quota, 3u);
     EXPECT_EQ(refused({.peers = 10, .mailbox_slots = 59, .credit_slots = 3}).smallest_mailbox_slots, 60u);
 }

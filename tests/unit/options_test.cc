@@ -82,7 +82,7 @@ TEST(Options, a_mailbox_of_more_slots_than_can_be_counted_is_refused) {
     params.ranks_per_node = 1;
     params.flow_control = "none";
     params.slots = 65535;
-    expect_names(error_of(params, 70000), {"btl_velo_slots=65535", "69999 senders", "btl_velo_mailbox_slots"});
+    expect_names(error_of(params, 70000), {"btl_velo_slots=65535", "69999 senders", "btl_velo_mailbox_bytes"});
     params.slots = 58;
     EXPECT_EQ(error_of(params, 70000), "");
 }
@@ -203,59 +203,108 @@ TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
     params.flow_control = "static";
-    params.mailbox_slots = 27;
+    params.mailbox_bytes = 27 * 64;
     // Seven senders, two credit slots and as many data slots each (FC equation 2).
-    expect_names(error_of(params), {"btl_velo_mailbox_slots", "27", "28", "btl_velo_slots"});
-    params.mailbox_slots = 28;
+    expect_names(error_of(params), {"27 slots", "btl_velo_mailbox_bytes=1792", "btl_velo_slots=4"});
+    params.mailbox_bytes = 28 * 64;
     EXPECT_EQ(error_of(params), "");
+    params.mailbox_bytes = 0;
+    params.slots = 3;
+    expect_names(error_of(params), {"21 slots", "btl_velo_mailbox_bytes=1792", "btl_velo_slots=4"});
+    params.slots = 4;
+    EXPECT_EQ(error_of(params), "");
+    for (const int bytes : {1, 63}) {
+        params.mailbox_bytes = bytes;
+        expect_names(error_of(params), {("btl_velo_mailbox_bytes=" + std::to_string(bytes)).c_str(), "64 bytes"});
+    }
 }
 
 TEST(Options, under_dynamic_a_mailbox_may_be_too_small_for_all_senders_at_a_time) {
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
     params.flow_control = "dynamic";
-    params.mailbox_slots = 5;
+    params.mailbox_bytes = 5 * 64;
     EXPECT_EQ(error_of(params), "");
     // One contact slot, and four of one peer.
-    params.mailbox_slots = 4;
-    expect_names(error_of(params), {"btl_velo_mailbox_slots", "btl_velo_contact_slots", "4", "5"});
+    params.mailbox_bytes = 4 * 64;
+    expect_names(error_of(params),
+                 {"4 slots", "btl_velo_contact_slots", "btl_velo_slots=1", "btl_velo_mailbox_bytes=320"});
     params.stealing = "paper";
-    params.mailbox_slots = 27;
-    expect_names(error_of(params), {"btl_velo_mailbox_slots", "27", "28"});
+    params.mailbox_bytes = 27 * 64;
+    expect_names(error_of(params), {"27", "28", "btl_velo_mailbox_bytes=1792"});
 }
 
-TEST(Options, mailboxes_are_bounded_in_bytes) {
+uint32_t slots_of(const velo_params_t& params, uint32_t ranks, bool network = false) {
+    velo_params_t at_nodes = params;
+    at_nodes.ranks_per_node = 1;
+    if (network) at_nodes.device = "ofi";
+    const EngineOptions options = make_options(at_nodes, rank_of(0, ranks), {});
+    EXPECT_EQ(options.device.mailbox_slots, options.plan.mailbox_slots);
+    return options.plan.mailbox_slots;
+}
+
+TEST(Options, slots_are_those_of_each_sender_in_every_mode_at_every_value) {
     velo_params_t params = defaults();
-    params.ranks_per_node = 1;
-    params.flow_control = "static";
-    const auto slots = [&params](uint32_t ranks) {
-        return make_options(params, rank_of(0, ranks), {}).device.mailbox_slots;
-    };
-    EXPECT_EQ(slots(8), 7u * 58);
-    params.mailbox_bytes = 100 * 64;
-    EXPECT_EQ(slots(8), 100u);
-    params.flow_control = "dynamic";
-    EXPECT_EQ(slots(8), 100u);
-    // Unasked, dynamic keeps to 256 KiB to 4 MiB whatever the size of the job.
-    params.mailbox_bytes = 0;
-    EXPECT_EQ(slots(2), 4096u);
-    EXPECT_EQ(slots(71), 4096u);
-    EXPECT_EQ(slots(72), 71u * 58);
-    EXPECT_EQ(slots(1000), 999u * 58);
-    EXPECT_EQ(slots(20'000), 65536u);
-    params.mailbox_bytes = 64;
-    params.mailbox_slots = 60;
-    expect_names(error_of(params), {"btl_velo_mailbox_slots=60", "btl_velo_mailbox_bytes=64"});
+    for (const char* mode : {"none", "hardware", "static", "growing", "dynamic"}) {
+        params.flow_control = mode;
+        for (const char* stealing : {"turns", "silent", "paper"}) {
+            params.stealing = stealing;
+            for (const int slots : {5, 8, 16, 57, 58, 59, 64, 4096, 65535}) {
+                params.slots = slots;
+                for (const uint32_t ranks : {2u, 4u, 200u}) {
+                    EXPECT_EQ(slots_of(params, ranks), (ranks - 1) * static_cast<uint32_t>(slots)) << mode;
+                    EXPECT_EQ(slots_of(params, ranks, true), (ranks - 1) * static_cast<uint32_t>(slots)) << mode;
+                }
+            }
+        }
+    }
 }
 
-TEST(Options, a_mailbox_sized_twice_is_refused_unless_both_agree) {
+TEST(Options, without_a_size_a_mailbox_is_what_its_mode_does_well_with) {
+    velo_params_t params = defaults();
+    EXPECT_EQ(slots_of(params, 2), 4096u) << "256 KiB";
+    EXPECT_EQ(slots_of(params, 71), 4096u);
+    EXPECT_EQ(slots_of(params, 72), 71u * 58);
+    EXPECT_EQ(slots_of(params, 1000), 999u * 58);
+    EXPECT_EQ(slots_of(params, 20'000), 65536u) << "4 MiB";
+    EXPECT_EQ(slots_of(params, 2, true), 16384u) << "1 MiB";
+    params.contact_slots = 0;
+    EXPECT_EQ(slots_of(params, 2), 58u);
+    EXPECT_EQ(slots_of(params, 20'000), 19'999u * 58);
+    for (const char* mode : {"static", "growing", "hardware"}) {
+        params.flow_control = mode;
+        EXPECT_EQ(slots_of(params, 2), 58u);
+        EXPECT_EQ(slots_of(params, 20'000), 19'999u * 58);
+    }
+    params.flow_control = "none";
+    EXPECT_EQ(slots_of(params, 2), 4096u);
+    EXPECT_EQ(slots_of(params, 1000), 999u * 58);
+}
+
+TEST(Options, bytes_bound_a_mailbox_and_do_not_enlarge_it) {
+    velo_params_t params = defaults();
+    params.mailbox_bytes = 100 * 64 + 63;
+    for (const char* mode : {"none", "hardware", "static", "growing", "dynamic"}) {
+        params.flow_control = mode;
+        EXPECT_EQ(slots_of(params, 8), 100u) << mode;
+    }
+    params.mailbox_bytes = 8 << 20;
+    EXPECT_EQ(slots_of(params, 2), 4096u);
+    EXPECT_EQ(slots_of(params, 1000), 999u * 58);
+    EXPECT_EQ(slots_of(params, 20'000), 131072u);
+}
+
+TEST(Options, slots_that_do_not_fit_the_bytes_contradict_them) {
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
     params.slots = 20;
-    params.mailbox_slots = 100;
-    expect_names(error_of(params), {"btl_velo_mailbox_slots=100", "btl_velo_slots=20", "140"});
-    params.mailbox_slots = 140;
+    params.mailbox_bytes = 140 * 64 - 1;
+    expect_names(error_of(params), {"btl_velo_slots=20", "8960 bytes", "7 senders", "btl_velo_mailbox_bytes=8959"});
+    params.mailbox_bytes = 140 * 64;
     EXPECT_EQ(error_of(params), "");
+    EXPECT_EQ(slots_of(params, 8), 140u);
+    params.mailbox_bytes = 1 << 30;
+    EXPECT_EQ(slots_of(params, 8), 140u);
 }
 
 TEST(Options, rings_are_powers_of_two_and_hold_the_longest_message_twice) {
