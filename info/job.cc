@@ -1,6 +1,7 @@
 #include "info/job.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -29,20 +30,37 @@ uint32_t beside(uint32_t limit, uint32_t header) {
     return limit > header ? limit - header : 0;
 }
 
+/// Open MPI reads its own sizes less strictly than a job of velo does, and ompi_info does not show what was written.
+void check_sizes() {
+    for (const char* name : {"shm_eager_limit", "shm_rndv_eager_limit", "shm_max_send_size", "eager_limit",
+                             "rndv_eager_limit", "max_send_size", "get_limit", "put_limit", "get_alignment",
+                             "put_alignment"}) {
+        const char* text = std::getenv(("OMPI_MCA_btl_velo_" + std::string(name)).c_str());
+        if (text != nullptr) (void)read_param(name, text, {.smallest = 0, .largest = SIZE_MAX, .bytes = true});
+    }
+}
+
 }  // namespace
 
 Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
     velo_params_t params;
     velo_params_default(&params);
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
-    params.name = static_cast<int>(settings.number("btl_velo_" #name, params.name));
-#define VELO_PARAM_TEXT(name, value_, audience, text)                 \
-    if (const auto setting = settings.find("btl_velo_" #name)) {   \
-        params.name = texts_.emplace_back(setting->value).c_str(); \
-    }
+    try {
+        const auto set = [&](const char* name) {
+            if (const auto setting = settings.find("btl_velo_" + std::string(name))) {
+                set_param(params, name, texts_.emplace_back(setting->value).c_str());
+            }
+        };
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) set(#name);
+#define VELO_PARAM_TEXT(name, value, audience, text) set(#name);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
+        check_sizes();
+    } catch (const base::SetupError& error) {
+        refusal_ = error.what();
+        return;
+    }
     const auto longest = [&](const char* prefix, uint32_t otherwise) {
         long long bytes = 0;
         for (const char* name : {"eager_limit", "rndv_eager_limit", "max_send_size"}) {

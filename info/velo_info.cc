@@ -16,6 +16,7 @@
 #include "info/probes.h"
 #include "info/settings.h"
 #include "sim_device/shim/shim_device.h"
+#include "velo/base/read_number.h"
 
 namespace {
 
@@ -238,7 +239,12 @@ int main(int argc, char** argv) {
     app.add_flag("--check", only_check,
                  "tell whether the job would use velo, and why not; exit status 0: it does");
     app.add_option("--ranks", ranks, "ranks of the job")
-        ->check(CLI::Range(1u, 16u << 20))
+        ->check(CLI::Validator(
+            [](const std::string& given) -> std::string {
+                const velo::base::NumberRange range = {.smallest = 1, .largest = 16u << 20};
+                return velo::base::read_number(given, range) ? "" : given + " " + velo::base::why_no_number(range);
+            },
+            ""))
         ->capture_default_str();
     app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun; may be repeated");
     CLI11_PARSE(app, argc, argv);

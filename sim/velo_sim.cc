@@ -7,9 +7,12 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "sim/process.h"
 #include "sim/simulation.h"
+#include "velo/base/read_number.h"
 
 namespace {
 
@@ -29,24 +32,37 @@ struct Arguments {
     bool no_piggyback = false;
 };
 
+/// A number, or several, which is read strictly.
+template <class T>
+CLI::Option* add_number(CLI::App& app, const char* name, T& value, const char* text) {
+    const auto check = [](const std::string& given) -> std::string {
+        const base::NumberRange range = {.smallest = 0,
+                                         .largest = std::is_same_v<T, uint64_t> ? UINT64_MAX : UINT32_MAX};
+        return base::read_number(given, range) ? "" : given + " " + base::why_no_number(range);
+    };
+    static_assert(std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t> ||
+                  std::is_same_v<T, std::vector<uint32_t>>);
+    return app.add_option(name, value, text)->check(CLI::Validator(check, ""));
+}
+
 void add_workload(CLI::App& app, Arguments& a) {
     WorkloadConfig& w = a.config.workload;
     const auto group = "Workload";
     app.add_option("--workload", w.name, "One of " + workload_names())->group(group);
-    app.add_option("--processes", w.processes, "Processes of the job")->group(group);
-    app.add_option("--bytes", w.bytes,
+    add_number(app, "--processes", w.processes, "Processes of the job")->group(group);
+    add_number(app, "--bytes", w.bytes,
                    "Bytes of a message, without its header of 16; random: at most. Longer ones of a workload "
                    "go by RMA")
         ->group(group);
-    app.add_option("--iterations", w.iterations,
+    add_number(app, "--iterations", w.iterations,
                    "Repetitions; phases: of each step; new_partner, bursts: partners of each process")
         ->group(group);
-    app.add_option("--warmup", w.warmup,
+    add_number(app, "--warmup", w.warmup,
                    "Iterations before those, which time_us leaves out, and a barrier after them. "
                    "hot_then_all: those of the "
                    "ranks that begin; 0: as many as --iterations")
         ->group(group);
-    app.add_option("--active", w.active,
+    add_number(app, "--active", w.active,
                    "alltoall: ranks that take part, the others wait in the barrier; 0: all. hot_then_all: "
                    "those that begin; "
                    "0: an eighth")
@@ -54,17 +70,17 @@ void add_workload(CLI::App& app, Arguments& a) {
     app.add_flag("--barrier", w.barrier,
                  "A barrier of all processes after each iteration; phases: always after a step")
         ->group(group);
-    app.add_option("--steps", w.steps, "phases: active ranks of each step (default: FC figure 19's shares)")
+    add_number(app, "--steps", w.steps, "phases: active ranks of each step (default: FC figure 19's shares)")
         ->delimiter(',')
         ->group(group);
-    app.add_option("--repetitions", w.repetitions, "scatterv: iterations with one root")->group(group);
-    app.add_option("--neighbours", w.neighbours, "neighbours: partners on either side")->group(group);
-    app.add_option("--messages", w.messages,
+    add_number(app, "--repetitions", w.repetitions, "scatterv: iterations with one root")->group(group);
+    add_number(app, "--neighbours", w.neighbours, "neighbours: partners on either side")->group(group);
+    add_number(app, "--messages", w.messages,
                    "random: that each process sends (0: 100); new_partner, bursts: to one partner (0: 10)")
         ->group(group);
-    app.add_option("--idle-ns", w.idle_ns, "bursts: mean pause of a process before each, in ns")
+    add_number(app, "--idle-ns", w.idle_ns, "bursts: mean pause of a process before each, in ns")
         ->group(group);
-    app.add_option("--hops", a.config.hops, "multi_pingpong, pingping: hops between their two nodes")
+    add_number(app, "--hops", a.config.hops, "multi_pingpong, pingping: hops between their two nodes")
         ->group(group);
     app.add_flag("--no-shared-memory", a.no_shared_memory, "Processes of one node use the device, too")
         ->group(group);
@@ -77,14 +93,13 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     for (const auto& [mode, name] : flowctl::kModeNames)
         modes += (modes.empty() ? "" : ", ") + std::string(name);
     app.add_option("--mode", a.mode, "One of " + modes)->group(group);
-    app.add_option("--slots", f.slots_per_peer,
+    add_number(app, "--slots", f.slots_per_peer,
                    "Mailbox slots of 64 bytes for each peer, credit slots included")
         ->group(group);
-    app.add_option("--mailbox-slots", f.mailbox_slots, "Slots of a whole mailbox; 0: peers x slots")
+    add_number(app, "--mailbox-slots", f.mailbox_slots, "Slots of a whole mailbox; 0: peers x slots")
         ->group(group);
-    app.add_option("--credit-slots", f.credit_slots, "Credit slots for each peer")->group(group);
-    app.add_option(
-           "--contact-slots", a.config.contact_slots_max,
+    add_number(app, "--credit-slots", f.credit_slots, "Credit slots for each peer")->group(group);
+    add_number(app, "--contact-slots", a.config.contact_slots_max,
            "dynamic: at most this number of slots is kept for first packets; 0: all own slots from the start")
         ->group(group);
     app.add_option("--stealing", a.stealing, "dynamic: who has slots taken, and whether messages take turns")
@@ -96,7 +111,7 @@ void add_flow_control(CLI::App& app, Arguments& a) {
     app.add_flag("--bounded", a.config.bounded_without_credits,
                  "Mode none: mailboxes of that size, under back-pressure, and not ones that are never full")
         ->group(group);
-    app.add_option("--peers", f.peers,
+    add_number(app, "--peers", f.peers,
                    "Peers that mailboxes are planned for; 0: all processes of other nodes")
         ->group(group);
 }
@@ -105,11 +120,11 @@ void add_cluster(CLI::App& app, Arguments& a) {
     cluster::ClusterConfig& c = a.config.cluster;
     const auto group = "Cluster (times in ns)";
     const auto ns = [&](const char* name, uint32_t& value, const char* text) {
-        app.add_option(name, value, text)->group(group);
+        add_number(app, name, value, text)->group(group);
     };
     app.add_option("--topology", a.topology, "mesh or torus and its sides: mesh:4x4x4, torus:8x8")
         ->group(group);
-    app.add_option("--processes-per-node", a.config.processes_per_node, "Processes behind one NIC")
+    add_number(app, "--processes-per-node", a.config.processes_per_node, "Processes behind one NIC")
         ->group(group);
     ns("--nic-packet-ns", c.network.nic_packet_ns, "Injection, and ejection, of a packet of 64 bytes");
     ns("--link-packet-ns", c.network.link_packet_ns, "A packet of 64 bytes on a link (80 ns: 800 MB/s)");
@@ -128,7 +143,7 @@ void add_host(CLI::App& app, Arguments& a) {
     HostConfig& h = a.config.host;
     const auto group = "Processes (times in ns)";
     const auto number = [&](const char* name, uint32_t& value, const char* text) {
-        app.add_option(name, value, text)->group(group);
+        add_number(app, name, value, text)->group(group);
     };
     number("--cpu-send-ns", c.send_ns, "Writing a packet");
     number("--cpu-receive-ns", c.receive_ns, "Taking a packet");
@@ -159,18 +174,18 @@ void add_run(CLI::App& app, Arguments& a) {
     cluster::ClusterConfig& c = a.config.cluster;
     cluster::FaultConfig& f = c.faults;
     const auto group = "Run";
-    app.add_option("--seed", c.seed, "Of random workloads, jitter and faults; same seed, same trace_hash")
+    add_number(app, "--seed", c.seed, "Of random workloads, jitter and faults; same seed, same trace_hash")
         ->group(group);
     app.add_option("--trace", a.trace,
                    "File for credits over time, CSV: one row a peer at the end of each phase")
         ->group(group);
-    app.add_option("--trace-rank", a.trace_rank, "Rank whose credits --trace writes")->group(group);
+    add_number(app, "--trace-rank", a.trace_rank, "Rank whose credits --trace writes")->group(group);
     app.add_flag("--no-header", a.no_header, "Print the row without the names of its columns")->group(group);
-    app.add_option("--fault-delay-permille", f.delay_permille, "Runs of packets that are late")->group(group);
-    app.add_option("--fault-delay-ns", f.delay_ns_max, "By how much at most, in ns")->group(group);
-    app.add_option("--fault-stall-permille", f.stall_permille, "Steps of a process that stall")->group(group);
-    app.add_option("--fault-stall-ns", f.stall_ns_max, "For how long at most, in ns")->group(group);
-    app.add_option("--fault-until-ns", f.until_ns, "End of all faults, in ns; then everything must complete")
+    add_number(app, "--fault-delay-permille", f.delay_permille, "Runs of packets that are late")->group(group);
+    add_number(app, "--fault-delay-ns", f.delay_ns_max, "By how much at most, in ns")->group(group);
+    add_number(app, "--fault-stall-permille", f.stall_permille, "Steps of a process that stall")->group(group);
+    add_number(app, "--fault-stall-ns", f.stall_ns_max, "For how long at most, in ns")->group(group);
+    add_number(app, "--fault-until-ns", f.until_ns, "End of all faults, in ns; then everything must complete")
         ->group(group);
 }
 

@@ -235,6 +235,30 @@ void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smalles
 
 }  // namespace
 
+uint64_t read_param(std::string_view name, std::string_view text, const base::NumberRange& range) {
+    if (const auto value = base::read_number(text, range)) return *value;
+    constexpr size_t kShown = 64;
+    throw SetupError("btl_velo_" + std::string(name) + "=" + std::string(text.substr(0, kShown)) +
+                     (text.size() > kShown ? "... " : " ") + base::why_no_number(range));
+}
+
+void set_param(velo_params_t& params, std::string_view name, const char* text) {
+    const std::string_view given = text == nullptr ? "" : text;
+    const auto number = [&](uint64_t smallest, uint64_t largest, bool bytes) {
+        return static_cast<int>(read_param(name, given, {.smallest = smallest, .largest = largest, .bytes = bytes}));
+    };
+#define VELO_PARAM_INT(field, value, smallest, largest, audience, text_) \
+    if (name == #field) return void(params.field = number(smallest, largest, false));
+#define VELO_PARAM_BYTES(field, value, smallest, largest, audience, text_) \
+    if (name == #field) return void(params.field = number(smallest, largest, true));
+#define VELO_PARAM_TEXT(field, value, audience, text_) \
+    if (name == #field) return void(params.field = text);
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    throw SetupError("btl_velo_" + std::string(name) + " is no parameter of velo");
+}
+
 bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
     const std::string_view device = params.device == nullptr ? "" : params.device;
     // A user who emulates nodes on one host does without.

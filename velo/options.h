@@ -1,12 +1,21 @@
 /// From the user's parameters to what the engine is opened with.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "velo/base/read_number.h"
 #include "velo/base/topology.h"
 #include "velo/engine_options.h"
 
 namespace velo {
+
+/// The number that a user wrote for a parameter. Throws base::SetupError where it is none of the range.
+[[gnu::cold]] uint64_t read_param(std::string_view name, std::string_view text, const base::NumberRange& range);
+
+/// Sets the parameter of that name to what the user wrote, which is borrowed. Throws base::SetupError with a sentence.
+[[gnu::cold]] void set_param(velo_params_t& params, std::string_view name, const char* text);
 
 /// Whether a process is to use the device of a network: it was asked for, or ranks of its job are on other hosts, or
 /// those of another one may be.

@@ -114,6 +114,27 @@ void velo_params_default(velo_params_t* params) noexcept {
     params->device_message_bytes_max = 4096;
 }
 
+bool velo_params_set(velo_params_t* params, const char* name, const char* text, char* error,
+                     size_t error_bytes) noexcept {
+    try {
+        velo::set_param(*params, name, text);
+        return true;
+    } catch (const std::exception& refused) {
+        put_error(error, error_bytes, refused.what());
+    }
+    return false;
+}
+
+bool velo_is_bytes(const char* name, const char* text, char* error, size_t error_bytes) noexcept {
+    try {
+        (void)velo::read_param(name, text, {.smallest = 0, .largest = SIZE_MAX, .bytes = true});
+        return true;
+    } catch (const std::exception& refused) {
+        put_error(error, error_bytes, refused.what());
+    }
+    return false;
+}
+
 velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
                          const velo_host_t* host, char* error, size_t error_bytes) noexcept {
     try {

@@ -205,6 +205,13 @@ typedef struct {
 /* Fills in every parameter's default. */
 void velo_params_default(velo_params_t* params) VELO_NOEXCEPT;
 
+/* Sets a parameter to what the user wrote; a text is borrowed. False: it is refused, with a sentence in `error`. */
+bool velo_params_set(velo_params_t* params, const char* name, const char* text, char* error,
+                     size_t error_bytes) VELO_NOEXCEPT;
+
+/* True when the text of the parameter is a number of bytes that a size_t holds; otherwise a sentence is in `error`. */
+bool velo_is_bytes(const char* name, const char* text, char* error, size_t error_bytes) VELO_NOEXCEPT;
+
 /* Opens an engine, cheaply. NULL on failure, with a sentence in `error`. */
 velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
                          const velo_host_t* host, char* error, size_t error_bytes) VELO_NOEXCEPT;

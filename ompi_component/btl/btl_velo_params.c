@@ -4,8 +4,6 @@
 #include "btl_velo.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,50 +83,14 @@ static const char *written(const char *name)
     }
 }
 
-/* Whether Open MPI reads it as what it says: it takes as many digits as there are, and cuts what is too large. */
-static bool is_number(const char *text, unsigned long long largest)
-{
-    static const char suffixes[] = "kKmMgG";
-    const char *digits, *suffix;
-    unsigned long long value;
-    unsigned shift = 0;
-    char *end;
-
-    while (isspace((unsigned char) *text)) {
-        ++text;
-    }
-    digits = '-' == *text || '+' == *text ? text + 1 : text;
-    if (!isdigit((unsigned char) *digits)) {
-        return false;
-    }
-    errno = 0;
-    value = strtoull(digits, &end, 0);
-    suffix = '\0' != *end ? strchr(suffixes, *end) : NULL;
-    if (NULL != suffix) {
-        shift = 10 * (1 + (unsigned) (suffix - suffixes) / 2);
-        ++end;
-    }
-    while (isspace((unsigned char) *end)) {
-        ++end;
-    }
-    return '\0' == *end && 0 == errno && value <= largest >> shift;
-}
-
-/* False: it is none, which stands in `refused`. */
-static bool check_number(const char *name, unsigned long long largest)
+/* One of Open MPI's sizes, which it reads itself: it takes as many digits as there are, and cuts what is too large. */
+static void check_size(const char *name)
 {
     const char *text = written(name);
 
-    if (NULL == text || is_number(text, largest)) {
-        return true;
+    if (NULL != text && '\0' == refused[0]) {
+        (void) velo_is_bytes(name, text, refused, sizeof refused);
     }
-    if ('\0' == refused[0]) {
-        snprintf(refused, sizeof refused,
-                 "btl_velo_%s=%.64s is not a number of at most %llu; write digits, and k, m or g behind them for "
-                 "powers of 1024",
-                 name, text, largest);
-    }
-    return false;
 }
 
 static mca_base_var_info_lvl_t level_for(velo_audience_t audience)
@@ -136,13 +98,17 @@ static mca_base_var_info_lvl_t level_for(velo_audience_t audience)
     return (mca_base_var_info_lvl_t) (OPAL_INFO_LVL_1 + (int) audience - 1);
 }
 
-static void register_int(const char *name, const char *text, velo_audience_t audience, int *value)
+/* Open MPI knows a number as the text that the user wrote: its own reading of numbers is not strict. */
+static void register_number(const char *name, const char *otherwise, const char *text, velo_audience_t audience,
+                            const char **value)
 {
-    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_INT, NULL, 0, 0,
+    char error[sizeof refused];
+
+    *value = otherwise;
+    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0,
                                            level_for(audience), MCA_BASE_VAR_SCOPE_READONLY, value);
-    /* ompi_info shows it, and velo_info refuses it. */
-    if (!check_number(name, INT_MAX)) {
-        *value = INT_MIN;
+    if (!velo_params_set(&mca_btl_velo_component.params, name, *value, error, sizeof error) && '\0' == refused[0]) {
+        memcpy(refused, error, sizeof refused);
     }
 }
 
@@ -254,7 +220,7 @@ const char *mca_btl_velo_check_params(void)
     const mca_btl_base_module_t *btl = &mca_btl_velo_component.device.super;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
-        (void) check_number(sizes[i], SIZE_MAX);
+        check_size(sizes[i]);
     }
     check_transfer("get", btl->btl_get_alignment, btl->btl_get_limit);
     check_transfer("put", btl->btl_put_alignment, btl->btl_put_limit);
@@ -286,23 +252,23 @@ void mca_btl_velo_set_network_limits(size_t bytes)
 int mca_btl_velo_register_params(void)
 {
     static struct {
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) const char *name;
 #define VELO_PARAM_TEXT(name, value, audience, text)
 #define VELO_PARAM_GONE(name, text) const char *name;
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
-    } gone;
+    } texts;
     velo_params_t *params = &mca_btl_velo_component.params;
     mca_btl_base_module_t *on_node = &mca_btl_velo_component.on_node.super;
 
     refused[0] = '\0';
     velo_params_default(params);
 #define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
-    register_int(#name, text, VELO_AUDIENCE_##audience, &params->name);
+    register_number(#name, #value, text, VELO_AUDIENCE_##audience, &texts.name);
 #define VELO_PARAM_TEXT(name, value, audience, text) \
     register_text(#name, text, VELO_AUDIENCE_##audience, &params->name);
-#define VELO_PARAM_GONE(name, text) register_gone(#name, text, &gone.name);
+#define VELO_PARAM_GONE(name, text) register_gone(#name, text, &texts.name);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT

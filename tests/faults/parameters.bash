@@ -62,16 +62,27 @@ done
 works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
 refused a_parameter_of_earlier_versions_names_what_is_so_now "btl_velo_rounding any more velo_sim" \
     "${two[@]}" --mca btl_velo_rounding up "$program"
-for text in nonsense 1e3 4294967354 58kk ""; do
-    refused "'$text'_is_no_number_and_is_named_as_written" "btl_velo_slots=$text not a number command line" \
+# Also what Open MPI's own reading would take, or cut: suffixes, signs, other bases, 2^32 + 58 and 2^64 + 58.
+for text in nonsense abc 1e3 58k 58kk -1 +58 0x3a 072 5.8 65536 4294967296 4294967354 18446744073709551674 ""; do
+    refused "'$text'_is_no_number_and_is_named_as_written" \
+        "btl_velo_slots=$text not a number from 0 to 65535 command line" \
         "${two[@]}" --mca btl_velo_slots "$text" "$program"
+done
+for pair in stats=2 ports=9 stall_report=1k mailbox_bytes=2g ring_bytes=16mb ring_bytes=17m; do
+    refused "${pair}_names_its_range" "btl_velo_$pair not a number from command line" \
+        "${two[@]}" --mca "btl_velo_${pair%=*}" "${pair#*=}" "$program"
+done
+for text in 4 65535; do
+    works "${text}_slots_are_a_number" "${two[@]}" --mca btl_velo_slots "$text" "$program" --quick
 done
 works a_number_may_have_a_suffix "${two[@]}" --mca btl_velo_chunk 128k "$program" --quick
 echo 'btl_velo_ranks_per_node = one' >"$work/mca-params.conf"
 refused a_number_in_a_file_that_is_none_names_the_file "btl_velo_ranks_per_node=one number $work/mca-params.conf" \
     -np 2 -x OMPI_MCA_mca_base_param_files="$work/mca-params.conf" "$program"
-refused a_size_that_is_none_is_named_as_written "btl_velo_max_send_size=4x not a number command line" \
-    "${two[@]}" --mca btl_velo_max_send_size 4x "$program"
+for text in 4x -1 0x1000 20000000000g; do
+    refused "a_size_of_${text}_is_none_and_is_named_as_written" "btl_velo_max_send_size=$text not a number command line" \
+        "${two[@]}" --mca btl_velo_max_send_size "$text" "$program"
+done
 for parameter in get_alignment put_alignment; do
     for value in 1 8 4096; do
         refused "${parameter}_$value" "btl_velo_$parameter=$value leave 0 command line" \
