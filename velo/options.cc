@@ -45,7 +45,7 @@ uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t
     constexpr uint64_t kSlotsMost = 1u << 24;
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
     constexpr uint64_t kUncreditedSlots = 4096;
-    // Where shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
+    // If shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
     // processes should hold some messages: its senders share it.
     constexpr uint64_t kSharedSlotsOnHost = (256u << 10) / kPacketBytes;
     constexpr uint64_t kSharedSlotsOfNetwork = (1u << 20) / kPacketBytes;

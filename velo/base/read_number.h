@@ -12,7 +12,7 @@
 
 namespace velo::base {
 
-/// What a number may be. One of bytes may have k, m or g behind its digits, for powers of 1024.
+/// Accepted numbers. One of bytes may have k, m or g behind its digits, for powers of 1024.
 struct NumberRange {
     uint64_t smallest = 0;
     uint64_t largest = UINT64_MAX;
