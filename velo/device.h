@@ -198,13 +198,9 @@ struct DeviceLimits {
 
 /// Events that a device counts; each has one cause.
 struct DeviceCounters {
-    uint64_t packets_sent = 0;
-    uint64_t packets_received = 0;
+#define VELO_DEVICE_COUNTER(name, field, text) uint64_t field = 0;
+#include "velo/counters.def"
     uint64_t packets_unknown_source = 0;  ///< dropped: from a process that never connected
-    uint64_t starved = 0;                 ///< times that no receive buffer was posted; credits forbid it
-    uint64_t contacts_refused = 0;        ///< contact packets sent back to their senders
-    uint64_t backpressure = 0;            ///< guarded sends that found the mailbox full
-    uint64_t mailbox_overflows = 0;       ///< slots overwritten before they were read: a credit bug
     uint64_t rma_posted = 0;
     uint64_t rma_completed = 0;
     uint64_t rma_bytes = 0;

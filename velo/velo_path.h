@@ -44,27 +44,8 @@ void gather(const velo_send_t& send, uint32_t offset, std::byte* to, uint32_t by
 
 /// Events that the path counts itself; what the device sees is in DeviceCounters.
 struct VeloPathCounters {
-    uint64_t messages_sent = 0;
-    uint64_t messages_received = 0;
-    uint64_t malformed = 0;
-    uint64_t credit_packets_sent = 0;
-    uint64_t credit_packets_received = 0;
-    uint64_t credits_returned_explicit = 0;
-    uint64_t credits_returned_piggyback = 0;
-    uint64_t credits_received = 0;
-    uint64_t requests_sent = 0;
-    uint64_t requests_received = 0;
-    uint64_t responses_sent = 0;
-    uint64_t responses_received = 0;
-    uint64_t credits_given_up = 0;
-    uint64_t contacts_sent = 0;  ///< packets of messages that went without credits
-    uint64_t contacts_received = 0;
-    uint64_t opens_sent = 0;
-    uint64_t opens_received = 0;
-    uint64_t closes_sent = 0;
-    uint64_t closes_received = 0;
-    uint64_t closed_sent = 0;
-    uint64_t closed_received = 0;
+#define VELO_PACKETS_COUNTER(name, field, text) uint64_t field = 0;
+#include "velo/counters.def"
 };
 
 template <class D>

@@ -67,14 +67,9 @@ struct OnNodeAddress {
 static_assert(sizeof(OnNodeAddress) == 56);
 
 struct OnNodeCounters {
-    uint64_t messages_sent = 0;
-    uint64_t messages_received = 0;
-    uint64_t rings_created = 0;
+#define VELO_ON_NODE_COUNTER(name, field, text) uint64_t field = 0;
+#include "velo/counters.def"
     uint64_t rings_attached = 0;
-    uint64_t contacts_refused = 0;  ///< a first contact that could not be verified or attached
-    uint64_t garbage = 0;           ///< rings closed because of a header that cannot be
-    uint64_t doorbells_rung = 0;
-    uint64_t ring_full = 0;  ///< sends that found no room
 };
 
 class OnNode {
