@@ -87,7 +87,7 @@ class Engine {
         const std::lock_guard guard(parts_.core.lock);
         return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
                parts_.coop.assisting() || (parts_.core.packets && parts_.core.packets->control_deferred()) ||
-               parts_.core.on_node.unmet();
+               parts_.core.on_node.has_unattached();
     }
     void counters(velo_counters_t& out) const;
     /// No message waits for credits any more: this process is about to end.

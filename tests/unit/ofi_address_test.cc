@@ -89,13 +89,13 @@ TEST(OfiAddress, random_messages_are_no_hello_and_read_nothing_outside) {
 
 TEST(OfiAddress, a_signal_is_one_slot) {
     std::array<Packet, 2> slots = {};
-    write_signal({.receiver_token = 5, .bits = kPing | kFarewell, .ending = 2}, source_of(1, 2), slots[0]);
+    write_signal({.receiver_token = 5, .bits = kPing | kClosing, .ending = 2}, source_of(1, 2), slots[0]);
     slots[1] = slots[0];
     const auto* bytes = reinterpret_cast<const std::byte*>(slots.data());
     Signal signal;
     ASSERT_EQ(read_signal({bytes, kPacketBytes}, signal), Status::kOk);
     EXPECT_EQ(signal.receiver_token, 5u);
-    EXPECT_EQ(signal.bits, uint32_t{kPing} | kFarewell);
+    EXPECT_EQ(signal.bits, uint32_t{kPing} | kClosing);
     EXPECT_EQ(source_of(slots[0].status), source_of(1, 2));
     EXPECT_NE(read_signal({bytes, 2 * kPacketBytes}, signal), Status::kOk);
 }

@@ -165,11 +165,11 @@ TEST_F(OfiGarbage, nobody_speaks_in_a_peers_name) {
     EXPECT_EQ(device(1).counters().packets_unknown_source, unknown + 256);
     Packet slot;
     write_signal({.receiver_token = hostile.victim().head.token,
-                  .bits = kFarewell,
+                  .bits = kClosing,
                   .ending = static_cast<uint32_t>(base::Ending::kClosed)},
                  source_of(1, 0), slot);
     write(hostile, &slot, sizeof slot);
-    EXPECT_TRUE(device(1).alive(0)) << "a farewell of another process";
+    EXPECT_TRUE(device(1).alive(0)) << "a closing signal of another process";
     talk(5);
 }
 

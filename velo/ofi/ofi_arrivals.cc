@@ -98,13 +98,13 @@ void OfiDevice::message_arrived(ReceiveBuffer& buffer, const std::byte* at, size
     mailbox_.arrived(buffer, at, bytes, packets, peer, contact);
 }
 
-/// The peer that a message is of; kNoAddr: none that has greeted us. The provider's word for where it came from counts
+/// The peer that a message is of; kNoAddr: none whose hello has come. The provider's word for where it came from counts
 /// more than what the message says; it has none for the messages that came before it was told of the peer.
 DeviceAddr OfiDevice::identify(uint32_t source, fi_addr_t from) {
     const auto found = by_source_.find(source);
     if (found == by_source_.end()) return kNoAddr;
     Peer& peer = *peers_[found->second];
-    if (!peer.met || peer.dead) return kNoAddr;
+    if (!peer.hello_received || peer.dead) return kNoAddr;
     if (from == peer.at) {
         peer.source_seen = true;
     } else if (from != FI_ADDR_NOTAVAIL || peer.source_seen) {
@@ -180,7 +180,7 @@ void OfiDevice::hello_arrived(std::span<const std::byte> message, fi_addr_t from
         ++ofi_counters_.strangers;
         return stranger("a hello in another process's name");
     }
-    peer.met = true;
+    peer.hello_received = true;
     ++ofi_counters_.hellos_received;
     health_.heard(peer.health);
 }
@@ -210,7 +210,7 @@ void OfiDevice::signal_arrived(std::span<const std::byte> message, fi_addr_t fro
         peer.contact.called();
         if (peer.contact.to_resend()) drive(addr);
     }
-    if ((signal.bits & kFarewell) == 0) return;
+    if ((signal.bits & kClosing) == 0) return;
     const bool followed = signal.ending == static_cast<uint32_t>(base::Ending::kFollowed);
     peer_died(addr, followed ? base::Ending::kFollowed : base::Ending::kClosed, "it said so");
 }

@@ -189,7 +189,7 @@ Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, Pac
     const uint32_t frames = (packets + peer.part_packets - 1) / peer.part_packets;
     if (peer.held != nullptr || peer.contact.blocks() || frames_.free() < frames) [[unlikely]]
         return again();
-    if (!peer.greeted && (!greet(to) || frames_.free() < frames)) [[unlikely]]
+    if (!peer.hello_sent && (!send_hello(to) || frames_.free() < frames)) [[unlikely]]
         return again();
     counters_.packets_sent += packets;
     pacer_.traffic(now_ns_);

@@ -113,8 +113,8 @@ class OfiDevice final : public NetworkDevice {
         uint32_t messages_received = 0;    ///< of it, after its hello
         uint8_t sent = 0;                  ///< packets to it, modulo 256
         uint8_t received = 0;              ///< packets of it, modulo 256
-        bool greeted = false;              ///< our hello has left
-        bool met = false;                  ///< its hello has come
+        bool hello_sent = false;          ///< our hello has left
+        bool hello_received = false;      ///< its hello has come
         bool source_seen = false;          ///< its messages come with its address
         bool driven = false;               ///< in driven_
         bool watched = false;              ///< in watched_
@@ -138,11 +138,11 @@ class OfiDevice final : public NetworkDevice {
     // Peers (ofi_peers.cc).
     Status know(const Address& address, DeviceAddr& peer, base::Failure* failure);
     bool resolve(DeviceAddr addr);
-    bool greet(DeviceAddr addr);
+    bool send_hello(DeviceAddr addr);
     void drive(DeviceAddr addr);
     bool drive_peer(DeviceAddr addr);
     void drive_peers();
-    void watch_met();
+    void watch_known();
     void check_health();
     bool check_health(DeviceAddr addr);
     void probe(DeviceAddr addr);

@@ -1,4 +1,4 @@
-// Peers of the device over libfabric: how they are known, greeted, answered, watched, and how they end.
+// Peers of the device over libfabric: how they are known, contacted, answered, watched, and how they end.
 #include <algorithm>
 #include <utility>
 
@@ -73,13 +73,13 @@ bool OfiDevice::resolve(DeviceAddr addr) {
     return true;
 }
 
-bool OfiDevice::greet(DeviceAddr addr) {
+bool OfiDevice::send_hello(DeviceAddr addr) {
     Peer& peer = *peers_[addr];
     if (!resolve(addr)) return false;
     std::array<Packet, kHelloSlotsMax> slots;
     const uint32_t count = write_hello({.receiver_token = peer.token, .sender = own_}, source_, slots);
     if (!transmit(addr, slots.data(), count)) return false;
-    peer.greeted = true;
+    peer.hello_sent = true;
     peer.messages_sent = 0;
     ++ofi_counters_.hellos_sent;
     return true;
@@ -97,7 +97,7 @@ void OfiDevice::drive(DeviceAddr addr) {
 bool OfiDevice::drive_peer(DeviceAddr addr) {
     Peer& peer = *peers_[addr];
     if (peer.dead) return true;
-    if (!peer.greeted && !greet(addr)) return false;
+    if (!peer.hello_sent && !send_hello(addr)) return false;
     while (peer.held != nullptr) {
         // A frame comes back with its completion, perhaps at once.
         Frame* next = peer.held->next;
@@ -116,7 +116,7 @@ bool OfiDevice::drive_peer(DeviceAddr addr) {
                            .messages = peer.messages_sent};
     write_signal(signal, source_, slot);
     // The last word waits for its completion: then all before it has left as well.
-    const bool last = (peer.due & kFarewell) != 0;
+    const bool last = (peer.due & kClosing) != 0;
     if (!transmit(addr, &slot, 1, last)) return false;
     ofi_counters_.pings_sent += (peer.due & kPing) != 0;
     peer.due = 0;
@@ -137,7 +137,7 @@ void OfiDevice::drive_peers() {
 }
 
 void OfiDevice::watch(DeviceAddr addr) {
-    if (addr == kNoAddr) return watch_met();
+    if (addr == kNoAddr) return watch_known();
     Peer& peer = checked(addr);
     if (peer.dead) return;
     health_.watch(peer.health);
@@ -147,9 +147,9 @@ void OfiDevice::watch(DeviceAddr addr) {
 }
 
 /// Those that were never written to, and have not written, are not connected to for this.
-void OfiDevice::watch_met() {
+void OfiDevice::watch_known() {
     for (DeviceAddr addr = 0; addr < peers_.size(); ++addr) {
-        if (peers_[addr]->at != FI_ADDR_NOTAVAIL || peers_[addr]->met) watch(addr);
+        if (peers_[addr]->at != FI_ADDR_NOTAVAIL || peers_[addr]->hello_received) watch(addr);
     }
 }
 
@@ -219,8 +219,8 @@ void OfiDevice::announce_ending(base::Ending ending) {
     ending_ = ending;
     for (DeviceAddr addr = 0; addr < peers_.size(); ++addr) {
         Peer& peer = *peers_[addr];
-        if (peer.dead || (!peer.greeted && !peer.met)) continue;
-        peer.due |= kFarewell;
+        if (peer.dead || (!peer.hello_sent && !peer.hello_received)) continue;
+        peer.due |= kClosing;
         drive(addr);
     }
     drive_peers();
@@ -241,7 +241,7 @@ void OfiDevice::tell_other_network(const Peer& peer) const {
 void OfiDevice::peer_died(DeviceAddr addr, base::Ending ending, const char* why) {
     Peer& peer = *peers_[addr];
     if (peer.dead) return;
-    if (!peer.met && ending == base::Ending::kNone) tell_other_network(peer);
+    if (!peer.hello_received && ending == base::Ending::kNone) tell_other_network(peer);
     log(ending == base::Ending::kNone ? 1 : 2, "%s: the peer of node %u, VPID %u has ended: %s", endpoint_.title(),
         peer.facts.node, peer.facts.vpid, why);
     peer.dead = true;

@@ -86,12 +86,12 @@ enum SignalBit : uint32_t {
     kPong = 2,
     kContactAdmitted = 4,
     kContactCalled = 8,
-    kFarewell = 16,
+    kClosing = 16,
 };
 struct Signal {
     uint64_t receiver_token = 0;
     uint32_t bits = 0;
-    uint32_t ending = 0;  ///< a base::Ending, with kFarewell
+    uint32_t ending = 0;  ///< a base::Ending, with kClosing
     /// Messages from its sender to its receiver before this one, without the hello. A provider that connects again does
     /// not say what was lost with the old connection: where nothing follows it, this does.
     uint32_t messages = 0;
@@ -110,8 +110,8 @@ inline constexpr uint64_t kSourceMask = 0xffffff;
 }
 
 /// Slots that the device's own messages take in a mailbox at once, for each process that may send here: its hello, one
-/// contact packet that is not admitted, its unanswered pings, a pong, an answer and a farewell (at most as many signals
-/// as each of these by itself).
+/// contact packet that is not admitted, its unanswered pings, a pong, an answer and a closing signal (at most as many
+/// signals as each of these by itself).
 inline constexpr uint32_t kControlSlotsPerPeer = kHelloSlotsMax + 1 + 5 + 3;
 inline constexpr size_t kControlBytesPerPeer = kControlSlotsPerPeer * kPacketBytes;
 

@@ -228,7 +228,7 @@ bool OnNode::disconnect(PeerIndex index) {
     return true;
 }
 
-bool OnNode::unmet() const {
+bool OnNode::has_unattached() const {
     return std::any_of(peers_.begin(), peers_.end(),
                        [](const auto& peer) { return !peer->dead && peer->out && !peer->out.attached(); });
 }

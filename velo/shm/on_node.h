@@ -195,7 +195,7 @@ class OnNode {
     }
 
     /// True while a living peer has not mapped the ring to it: what is in it would go with this process.
-    [[nodiscard]] bool unmet() const;
+    [[nodiscard]] bool has_unattached() const;
 
     /// Contacts that wait for another try; not 0 for long only if something runs short here.
     [[nodiscard]] size_t unanswered() const { return unanswered_.size(); }
