@@ -114,7 +114,7 @@ class Engine {
 
     struct Handler;
 
-    uint32_t poll_device(uint32_t budget);
+    [[gnu::always_inline]] uint32_t poll_device(uint32_t budget);
     void sample_clock() {
         const PollClock::Interval passed = parts_.core.clock.sample();
         device_pause_.measured(passed.polls, passed.ns,
