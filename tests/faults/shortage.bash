@@ -40,7 +40,8 @@ big_rings=(--mca btl_velo_ring_bytes 16777216 --mca btl_velo_ring_lines 65536)
 refused no_address_space_for_a_ring_is_one_line "velo: rank 1 btl_velo_ring_bytes ulimit -v mmap" \
     -np 2 --mca btl_velo_timeout 1 "${big_rings[@]}" "$faultdir/end" short
 # Some rings fit, some do not: the sender cannot make one, or the receiver cannot attach it.
-refused too_little_address_space_for_six_ranks_is_one_line "velo: rank ring mmap Cannot ulimit -v" \
+refused too_little_address_space_for_six_ranks_is_one_line \
+    "velo: rank ring (pid messages mmap: Cannot allocate memory btl_velo_timeout btl_velo_ring_bytes ulimit -v" \
     -np 6 --oversubscribe --mca btl_velo_timeout 1 --mca btl_velo_ring_bytes 16777216 "$faultdir/end" scarce
 refused a_rank_that_hides_its_memory_is_named "velo: rank 0 rank 1 /proc/PID/fd Permission denied dumpable" \
     -np 2 --mca btl_velo_timeout 1 --mca btl_velo_single_copy none "$faultdir/end" hidden
