@@ -14,6 +14,7 @@
 #include "velo/base/text.h"
 #include "velo/engine.h"
 #include "velo/shm/on_node.h"
+#include "velo/system.h"
 
 namespace velo::info {
 namespace {
@@ -214,9 +215,10 @@ std::string memory_text(const Job& job) {
         append(text, "           mailbox                         %12llu  (%u slots, flow control %s)\n",
                number(mailbox), plan.mailbox_slots, std::string(flowctl::to_string(plan.mode)).c_str());
         append(text, "           each peer, idle                 %12u  (owns %u slots)\n",
-               VeloPath<shim::ShimDevice>::idle_peer_bytes(plan), at_contact ? 0 : share);
+               PacketChannel<shim::ShimDevice>::idle_peer_bytes(plan), at_contact ? 0 : share);
         append(text, "           each peer that was talked to    %12u  (owns %s%u slots)\n",
-               Engine<AnyDevice>::device_peer_bytes(plan) + shim::ShimDevice::kPeerBytes, at_contact ? "at least " : "",
+               Engine<System<AnyDevice>>::device_peer_bytes(plan) + shim::ShimDevice::kPeerBytes,
+               at_contact ? "at least " : "",
                at_contact ? plan.quota + plan.credit_slots : share);
         if (plan.quota != 0) {
             append(text, "           credits of a peer, at first     %12u\n", plan.quota);

@@ -8,12 +8,10 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
 
 #include "rma/pending_op.h"
-#include "velo/base/cma.h"
 #include "velo/base/copy.h"
 #include "velo/base/chunk_claims.h"
 #include "velo/base/lock.h"
@@ -125,7 +123,7 @@ class CoopCopy {
 
     Core& core_;
     Parts& parts_;
-    std::array<Block, Core::kCoopBlocks> blocks_{};
+    std::vector<Block> blocks_;  ///< none before the first is used
     std::vector<uint8_t> free_;
     std::vector<uint8_t> active_;
     std::vector<Assist> assists_;
@@ -153,6 +151,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
             return true;
         }
     }
+    if (blocks_.empty()) blocks_.resize(Core::kCoopBlocks);
     const uint8_t slot = free_.back();
     Block& block = blocks_[slot];
     const auto generation = static_cast<uint16_t>(block.generation + 1);
@@ -231,7 +230,7 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     {
         // The block cannot end meanwhile: what is copied here is not accounted for yet.
         base::Unlocked unlocked(core_.lock);
-        status = base::cma_read(pid, block.local + offset, block.remote + offset, bytes);
+        status = core_.system.copy_from(pid, block.local + offset, block.remote + offset, bytes);
     }
     --block.copying;
     if (status == Status::kUnsupported) {
@@ -471,7 +470,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             const auto* source = reinterpret_cast<const std::byte*>(assist.source + assist.offset);
             const uint64_t destination = assist.destination + assist.offset;
             base::Unlocked unlocked(core_.lock);
-            status = base::cma_write(pid, source, destination, bytes);
+            status = core_.system.copy_to(pid, source, destination, bytes);
         }
         Assist& same = assists_[index];
         if (status == Status::kUnsupported) {

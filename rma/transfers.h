@@ -15,7 +15,6 @@
 #include "rma/coop_copy.h"
 #include "rma/pending_op.h"
 #include "velo/base/atu_table.h"
-#include "velo/base/cma.h"
 #include "velo/base/text.h"
 #include "velo/device.h"
 #include "velo/handle.h"
@@ -291,8 +290,8 @@ Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
     {
         // The state is ours until chunk_done; other threads need not wait for the copy.
         const typename Env::Core::Release released(core_);
-        status = op.kind == VELO_RMA_GET ? base::cma_read(pid, local, address, chunk.bytes)
-                                         : base::cma_write(pid, local, address, chunk.bytes);
+        status = op.kind == VELO_RMA_GET ? core_.system.copy_from(pid, local, address, chunk.bytes)
+                                         : core_.system.copy_to(pid, local, address, chunk.bytes);
     }
     const bool moved = status == Status::kOk || status == Status::kBadMemory;
     return moved && !atu.valid(nla, key) ? Status::kAtuFault : status;
@@ -364,7 +363,7 @@ template <class Env>
 void Transfers<Env>::report_denied_copies(const Peer& peer) {
     ++core_.counters.rma_fallbacks;
     if (std::exchange(denied_copies_reported_, true) || !claim_denial_report()) return;
-    const base::Failure refused = base::refused_copy();
+    const base::Failure refused = core_.system.refused_copy();
     core_.say(0, "the kernel does not permit direct copies between it and rank " + std::to_string(peer.rank) +
                      " (" + (refused ? to_text(refused) : "the device refused one") +
                      "); large messages are copied in chunks instead, which is slower. The other "

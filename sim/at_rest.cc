@@ -58,8 +58,8 @@ std::string credits_apart(const Process& holder, const FlowControl& held, Device
 }
 
 std::string unrest_of_pair(const Process& one, const Process& other, DeviceAddr to_other, DeviceAddr to_one) {
-    const FlowControl& flow = one.path()->flow();
-    const FlowControl& theirs = other.path()->flow();
+    const FlowControl& flow = one.packets()->flow();
+    const FlowControl& theirs = other.packets()->flow();
     const LinkState link = flow.link(to_other);
     const LinkState their_link = theirs.link(to_one);
     if (!links_agree(link, their_link)) {
@@ -79,8 +79,8 @@ std::string unrest_of(const Process& process) {
         return "the mailbox of process " + std::to_string(process.rank()) + " still has " +
                std::to_string(report.mailbox_written - report.mailbox_read) + " packets";
     }
-    if (process.path() == nullptr) return "";
-    const FlowControl& flow = process.path()->flow();
+    if (process.packets() == nullptr) return "";
+    const FlowControl& flow = process.packets()->flow();
     if (flow.control_refused()) {
         return "process " + std::to_string(process.rank()) + " has a control packet that its device refused";
     }
@@ -97,9 +97,9 @@ std::string unrest_of(const Process& process) {
 std::string unrest_of_pairs(Simulation& simulation, Process& process) {
     for (DeviceAddr peer = 0; peer < process.device().peers(); ++peer) {
         Process& other = simulation.process(process.device().process_of(peer));
-        if (other.rank() < process.rank() || process.path() == nullptr || other.path() == nullptr) continue;
+        if (other.rank() < process.rank() || process.packets() == nullptr || other.packets() == nullptr) continue;
         const DeviceAddr back = other.device().meet(process.rank());
-        if (peer >= process.path()->flow().known() || back >= other.path()->flow().known()) continue;
+        if (peer >= process.packets()->flow().known() || back >= other.packets()->flow().known()) continue;
         if (std::string unrest = unrest_of_pair(process, other, peer, back); !unrest.empty()) return unrest;
     }
     return "";

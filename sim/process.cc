@@ -12,40 +12,6 @@ namespace velo::sim {
 using cluster::SimulationError;
 using cluster::TraceEvent;
 
-/// VeloPath::poll hands messages to it.
-struct Process::Handler {
-    Process& process;
-
-    [[nodiscard]] bool accepts(MessageClass, uint8_t) const { return true; }
-    void deliver(DeviceAddr from, MessageClass, uint8_t tag, const std::byte* data, uint32_t bytes) const {
-        Process& p = process;
-        MessageHeader header;
-        std::memcpy(&header, data, sizeof header);
-        const uint32_t rank = p.device_->process_of(from);
-        Peer& peer = p.peer(from);
-        if (header.from != rank || header.to != p.rank() || header.number != peer.received ||
-            bytes != sizeof header + (tag == kRendezvousTag ? 0 : header.bytes)) {
-            throw SimulationError("process " + std::to_string(p.rank()) + " expected message " +
-                                  std::to_string(peer.received) + " of process " + std::to_string(rank) +
-                                  " and got " + std::to_string(bytes) + " bytes, headed as message " +
-                                  std::to_string(header.number) + " from " + std::to_string(header.from) +
-                                  " to " + std::to_string(header.to) + " of " + std::to_string(header.bytes) +
-                                  " bytes");
-        }
-        ++peer.received;
-        const HostConfig& host = p.simulation_->config().host;
-        p.owed_ns_ += host.message_ns;
-        if (p.last_from_ != rank) p.owed_ns_ += host.turn_ns;
-        if (p.expected_ > p.received_) p.owed_ns_ += host.posted_ns * (p.expected_ - p.received_);
-        p.last_from_ = rank;
-        if (tag == kRendezvousTag) {
-            p.fetch(rank, header.bytes);
-        } else {
-            p.received(tag);
-        }
-    }
-};
-
 Process::Process(Simulation& simulation, cluster::ClusterDevice& device)
     : simulation_(&simulation), device_(&device) {
     enter_phase();
@@ -57,28 +23,97 @@ bool Process::finished() const {
     return phase_ == simulation_->workload().phases() && outstanding_ == 0;
 }
 
-const VeloPath<cluster::ClusterDevice>* Process::path() const {
-    return used_ ? used_->path.get() : nullptr;
+velo_host_t Process::host() {
+    velo_host_t host = {};
+    host.context = this;
+    host.accepts = [](void*, uint8_t) { return true; };
+    host.receive = [](void* self, velo_path_t path, void* from, uint8_t tag, void* data, size_t bytes) {
+        const auto rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) - 1;
+        static_cast<Process*>(self)->take(path, rank, tag, static_cast<const std::byte*>(data), bytes);
+    };
+    host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint8_t) {
+        Process& process = *static_cast<Process*>(self);
+        process.connected(path == VELO_PATH_DEVICE
+                              ? process.device_->process_of(peer->index)
+                              : process.used_->engine.parts().core.on_node.rank_of(peer->index));
+    };
+    host.sent = [](void* self, velo_send_t* send, int status) {
+        if (status != VELO_OK)
+            throw SimulationError(std::string("a message was refused: ") + to_string(static_cast<Status>(status)));
+        static_cast<Process*>(self)->sent(*send);
+    };
+    host.rma_done = [](void* self, velo_rma_t* rma, int status) {
+        static_cast<Process*>(self)->fetched(*static_cast<Fetch*>(rma), status);
+    };
+    return host;
 }
 
 Process::Used& Process::used() {
-    if (!used_) used_ = std::make_unique<Used>();
+    if (!used_) {
+        EngineOptions options = simulation_->engine_options(rank());
+        options.host = host();
+        used_ = std::make_unique<Used>(options, SimSystem{&simulation_->fabric(), device_});
+    }
     return *used_;
 }
 
-VeloPath<cluster::ClusterDevice>& Process::opened_path() {
-    Used& u = used();
-    if (!u.path) {
-        u.path = std::make_unique<VeloPath<cluster::ClusterDevice>>(*device_, simulation_->plan(),
-                                                                    simulation_->message_bytes_max());
-    }
-    return *u.path;
+Process::Peer& Process::peer(uint32_t rank) {
+    const bool near = simulation_->on_one_node(this->rank(), rank);
+    std::vector<Peer>& peers = near ? used().on_node : used().on_device;
+    const uint32_t index = near ? rank % simulation_->config().processes_per_node : device_->meet(rank);
+    if (index >= peers.size()) peers.resize(index + 1);
+    return peers[index];
 }
 
-Process::Peer& Process::peer(DeviceAddr address) {
-    std::vector<Peer>& peers = used().peers;
-    if (address >= peers.size()) peers.resize(address + 1);
-    return peers[address];
+/// Both ends of a connection meet, so the mailboxes of both must have been planned for it.
+Process::Peer& Process::connected(uint32_t rank) {
+    Peer& found = peer(rank);
+    if (found.peer != nullptr) return found;
+    Process& other = simulation_->process(rank);
+    std::string error;
+    const Status status = used().engine.connect(other.used().engine.address(), true,
+                                                reinterpret_cast<void*>(uintptr_t{rank} + 1), found.peer, error);
+    const uint32_t met = std::max(device_->peers(), other.device().peers());
+    if (status != Status::kOk || met > simulation_->plan().peers) {
+        throw SimulationError("process " + std::to_string(this->rank()) + " and " + std::to_string(rank) +
+                              " have met " + std::to_string(met) + " peers, and mailboxes were planned for " +
+                              std::to_string(simulation_->plan().peers) + ": raise --peers" +
+                              (error.empty() ? "" : " (" + error + ")"));
+    }
+    return found;
+}
+
+/// A message of the program's has come.
+void Process::take(velo_path_t path, uint32_t from, uint8_t tag, const std::byte* data, size_t bytes) {
+    MessageHeader header;
+    if (bytes >= sizeof header) std::memcpy(&header, data, sizeof header);
+    Peer& sender = peer(from);
+    const uint32_t behind = tag == kAnnounceTag ? sizeof(Announcement) - sizeof header : header.bytes;
+    if (header.from != from || header.to != rank() || header.number != sender.received ||
+        bytes != sizeof header + behind) {
+        throw SimulationError("process " + std::to_string(rank()) + " expected message " +
+                              std::to_string(sender.received) + " of process " + std::to_string(from) +
+                              " and got " + std::to_string(bytes) + " bytes, headed as message " +
+                              std::to_string(header.number) + " from " + std::to_string(header.from) + " to " +
+                              std::to_string(header.to) + " of " + std::to_string(header.bytes) + " bytes");
+    }
+    ++sender.received;
+    if (path == VELO_PATH_DEVICE) {
+        const HostConfig& host = simulation_->config().host;
+        owed_ns_ += host.message_ns;
+        if (last_from_ != from) owed_ns_ += host.turn_ns;
+        if (expected_ > received_) owed_ns_ += host.posted_ns * (expected_ - received_);
+        last_from_ = from;
+    }
+    if (tag == kAnnounceTag) {
+        Announcement announcement;
+        std::memcpy(&announcement, data, sizeof announcement);
+        fetch(from, announcement);
+    } else if (tag == kEndTag) {
+        --outstanding_;
+    } else {
+        received(tag);
+    }
 }
 
 void Process::step() {
@@ -95,7 +130,7 @@ void Process::step() {
         busy = poll() != 0;
         if (!busy) polls_left_ = 0;
     }
-    if (!busy && (drive_waiting() || run_program())) {
+    if (!busy && (drive() || run_program())) {
         busy = true;
         polls_left_ = static_cast<uint8_t>(simulation_->config().host.polls_per_message);
     }
@@ -110,9 +145,9 @@ void Process::step() {
 void Process::sleep() {
     device_->sleep();
     if (idle_until_ns_ > device_->clock_ns()) simulation_->cluster().schedule(*device_, idle_until_ns_);
-    if (used_ && !used_->timed.empty()) {
-        simulation_->cluster().schedule(*device_, std::max(used_->timed.front().at_ns, device_->clock_ns()));
-    }
+    if (!used_) return;
+    const uint64_t next_ns = used_->engine.parts().core.on_node.next_ns();
+    if (next_ns != SimNode::kNever) simulation_->cluster().schedule(*device_, std::max(next_ns, device_->clock_ns()));
 }
 
 /// Packets are taken at once, and what their messages cost the host is paid afterwards: else packets sent by
@@ -120,36 +155,16 @@ void Process::sleep() {
 uint32_t Process::poll() {
     const uint64_t at_ns = device_->clock_ns();
     device_->spend(simulation_->cluster().config().cpu.poll_ns);
-    uint32_t taken = take_timed();
-    if (device_->peers() != 0) {
-        VeloPath<cluster::ClusterDevice>& path = opened_path();
-        taken += path.poll(simulation_->config().host.packets_per_poll, Handler{*this});
-        if (path.control_deferred()) path.resend_control();
-        if (path.counters().malformed != 0) {
+    uint32_t taken = 0;
+    if (used_ || device_->peers() != 0) {
+        taken = used().engine.poll(simulation_->config().host.packets_per_poll);
+        if (packets()->counters().malformed != 0) {
             throw SimulationError("process " + std::to_string(rank()) + " received something malformed at " +
                                   std::to_string(device_->clock_ns()) + " ns: a violation of flow control");
         }
     }
     device_->work(std::exchange(owed_ns_, 0));
     simulation_->cluster().trace().add(TraceEvent::kPoll, rank(), at_ns, taken);
-    return taken;
-}
-
-uint32_t Process::take_timed() {
-    if (!used_) return 0;
-    uint32_t taken = 0;
-    std::deque<Timed>& queue = used_->timed;
-    while (!queue.empty() && queue.front().at_ns <= device_->clock_ns()) {
-        const uint8_t tag = queue.front().tag;
-        queue.pop_front();
-        owed_ns_ += simulation_->config().host.on_node_ns;
-        if (tag == kSentTag) {
-            --outstanding_;
-        } else {
-            received(tag);
-        }
-        ++taken;
-    }
     return taken;
 }
 
@@ -161,39 +176,10 @@ void Process::received(uint8_t tag) {
     }
 }
 
-/// Sends what waits, or a part of it, for one peer. Peers take turns.
-bool Process::drive_waiting() {
-    if (!used_ || used_->waiting.empty() || simulation_->cluster().held(device_->at_node())) return false;
-    Used& u = *used_;
-    const uint64_t news = u.path->counters().credits_received + u.path->counters().opens_received +
-                          u.path->counters().closes_received + u.path->counters().closed_received +
-                          device_->contact_wakes();
-    if (simulation_->has_credits() && news == u.swept_news) return false;
-    for (size_t tried = 0; tried < u.waiting.size(); ++tried) {
-        if (u.turn >= u.waiting.size()) u.turn = 0;
-        const DeviceAddr to = u.waiting[u.turn];
-        Peer& peer = u.peers[to];
-        velo_send_t* const send = peer.queue.front();
-        const uint32_t before = send->done;
-        const Status status = u.path->send(to, *send);
-        if (status != Status::kOk) {
-            ++u.turn;
-            if (send->done != before) return true;
-            continue;
-        }
-        peer.queue.pop_front();
-        if (send->tag == 0) --outstanding_;
-        u.free.push_back(static_cast<Message*>(send));
-        if (peer.queue.empty()) {
-            u.waiting[u.turn] = u.waiting.back();
-            u.waiting.pop_back();
-        } else {
-            ++u.turn;
-        }
-        return true;
-    }
-    u.swept_news = news;
-    return false;
+/// Sends what waits, or a part of it, for one peer, and goes on with transfers.
+bool Process::drive() {
+    if (!used_ || simulation_->cluster().held(device_->at_node())) return false;
+    return used_->engine.drive(1) != 0;
 }
 
 void Process::enter_phase() {
@@ -250,10 +236,8 @@ bool Process::run_barrier() {
             const uint32_t to = static_cast<uint32_t>((rank() + (uint64_t{1} << round_)) %
                                                       simulation_->workload().config().processes);
             const auto tag = static_cast<uint8_t>(kBarrierTag | round_);
-            if (!post_on_node(to, 0, tag)) {
-                if (prepare(to)) return true;
-                post(to, 0, tag);
-            }
+            if (prepare(to)) return true;
+            post(to, 0, tag);
             round_sent_ = true;
             return true;
         }
@@ -269,17 +253,16 @@ bool Process::post_next() {
     const Workload& workload = simulation_->workload();
     const uint32_t to = workload.destination(rank(), phase_, posted_);
     const uint32_t bytes = workload.bytes(rank(), phase_, posted_);
-    if (!post_on_node(to, bytes, 0)) {
-        if (prepare(to)) return true;
-        ++outstanding_;
-        post(to, bytes, is_long(bytes) ? kRendezvousTag : 0);
-    }
+    if (prepare(to)) return true;
+    ++outstanding_;
+    post(to, bytes, is_long(bytes) ? kAnnounceTag : 0);
     ++posted_;
     return true;
 }
 
 /// Cost of a message before its packets go. A step of its own, so that others act in the meantime.
 bool Process::prepare(uint32_t to) {
+    if (simulation_->on_one_node(rank(), to)) return false;
     if (prepared_) {
         prepared_ = false;
         return false;
@@ -294,73 +277,72 @@ bool Process::prepare(uint32_t to) {
 }
 
 void Process::post(uint32_t to, uint32_t bytes, uint8_t tag) {
-    const DeviceAddr address = device_->meet(to);
-    const uint32_t theirs = simulation_->process(to).device().peers();
-    if (!opened_path().admits(address) || theirs > simulation_->plan().peers) {
-        throw SimulationError("process " + std::to_string(rank()) + " and " + std::to_string(to) +
-                              " have met " + std::to_string(std::max(device_->peers(), theirs)) +
-                              " peers, and mailboxes were planned for " +
-                              std::to_string(simulation_->plan().peers) + ": raise --peers");
-    }
+    Peer& receiver = connected(to);
     Used& u = *used_;
-    if (u.free.empty()) {
-        u.messages.push_back(std::make_unique<Message>());
-        u.free.push_back(u.messages.back().get());
-    }
-    Message* const message = u.free.back();
-    u.free.pop_back();
-    Peer& p = peer(address);
-    message->header = {.from = rank(), .to = to, .number = p.sent++, .bytes = bytes};
+    if (u.messages_free.empty()) u.messages_free.push_back(&u.messages_made.emplace_back());
+    Message* const message = u.messages_free.back();
+    u.messages_free.pop_back();
     static_cast<velo_send_t&>(*message) = {};
-    message->data[0] = &message->header;
-    message->bytes[0] = sizeof message->header;
-    message->data[1] = simulation_->body();
-    message->bytes[1] = tag == kRendezvousTag ? 0 : bytes;
-    message->total = message->bytes[1] + static_cast<uint32_t>(sizeof message->header);
+    message->head.header = {.from = rank(), .to = to, .number = receiver.sent++, .bytes = bytes};
+    message->data[0] = &message->head;
+    message->bytes[0] = sizeof message->head.header;
+    if (tag == kAnnounceTag) {
+        message->head.memory = registered();
+        message->bytes[0] = sizeof message->head;
+    } else {
+        message->data[1] = simulation_->body();
+        message->bytes[1] = bytes;
+    }
+    if (tag != kEndTag) ++(receiver.peer->path == VELO_PATH_DEVICE ? u.messages : u.messages_on_node);
     message->tag = tag;
-    if (p.queue.empty() && u.path->send(address, *message) == Status::kOk) {
-        if (tag == 0) --outstanding_;
-        u.free.push_back(message);
-        return;
-    }
-    if (p.queue.empty()) u.waiting.push_back(address);
-    p.queue.push_back(message);
+    if (u.engine.send(*receiver.peer, *message)) sent(*message);
 }
 
-bool Process::post_on_node(uint32_t to, uint32_t bytes, uint8_t tag) {
-    if (!simulation_->on_one_node(rank(), to)) return false;
-    device_->work(simulation_->config().host.on_node_ns + copy_ns(bytes));
-    ++used().messages_on_node;
-    notify(simulation_->process(to), device_->clock_ns(), tag);
-    return true;
-}
-
-void Process::notify(Process& process, uint64_t at_ns, uint8_t tag) {
-    std::deque<Timed>& queue = process.used().timed;
-    const auto later = [](uint64_t ns, const Timed& timed) { return ns < timed.at_ns; };
-    queue.insert(std::upper_bound(queue.begin(), queue.end(), at_ns, later), {at_ns, tag});
-    simulation_->cluster().trace().add(TraceEvent::kOnNode, rank(), at_ns, process.rank());
-    if (process.device_->asleep()) {
-        simulation_->cluster().schedule(*process.device_, std::max(at_ns, process.device_->clock_ns()));
-    }
+void Process::sent(velo_send_t& send) {
+    if (send.tag == 0) --outstanding_;
+    used_->messages_free.push_back(static_cast<Message*>(&send));
 }
 
 bool Process::is_long(uint32_t bytes) const {
     return bytes > simulation_->config().workload.bytes;
 }
 
-uint64_t Process::copy_ns(uint32_t bytes) const {
-    return is_long(bytes) ? uint64_t{bytes} * simulation_->config().host.copy_kib_ns / 1024 : 0;
+/// The memory that all long messages are sent from.
+const velo_handle_t& Process::registered() {
+    Used& u = used();
+    if (u.memory.bytes == 0) {
+        const Status status =
+            u.engine.register_memory(simulation_->source(), simulation_->long_bytes_max(), kAccessRead, u.memory);
+        if (status != Status::kOk) throw SimulationError(std::string("memory is not registered: ") + to_string(status));
+    }
+    return u.memory;
 }
 
-/// A long message's data come by RMA (FC 3): out of the way of VELO's packets, so they take only time. Both
-/// ends are notified when they are there.
-void Process::fetch(uint32_t from, uint32_t bytes) {
-    Process& sender = simulation_->process(from);
-    const uint64_t way_ns = simulation_->cluster().latency_ns(sender.device_->at_node(), device_->at_node());
-    const uint64_t at_ns = device_->clock_ns() + 2 * way_ns + copy_ns(bytes);
-    notify(*this, at_ns, 0);
-    notify(sender, at_ns, kSentTag);
+void Process::fetch(uint32_t from, const Announcement& announcement) {
+    Used& u = used();
+    if (u.fetches_free.empty()) u.fetches_free.push_back(&u.fetches_made.emplace_back());
+    Fetch* const fetch = u.fetches_free.back();
+    u.fetches_free.pop_back();
+    static_cast<velo_rma_t&>(*fetch) = {};
+    fetch->kind = VELO_RMA_GET;
+    fetch->local = simulation_->sink();
+    fetch->remote_address = announcement.memory.base;
+    fetch->remote = announcement.memory;
+    fetch->bytes = announcement.header.bytes;
+    fetch->from = from;
+    u.engine.post(*peer(from).peer, *fetch);
+}
+
+/// A long message is here, and its sender hears so.
+void Process::fetched(Fetch& fetch, int status) {
+    if (status != VELO_OK) {
+        throw SimulationError(std::string("a long message was not fetched: ") +
+                              to_string(static_cast<Status>(status)));
+    }
+    received(0);
+    const uint32_t from = fetch.from;
+    used_->fetches_free.push_back(&fetch);
+    post(from, 0, kEndTag);
 }
 
 std::string Process::text() const {
@@ -369,11 +351,15 @@ std::string Process::text() const {
         std::to_string(simulation_->workload().phases()) + (in_barrier_ ? " (barrier)" : "") + ", has sent " +
         std::to_string(posted_ - outstanding_) + " of " + std::to_string(sends_) + " messages and received " +
         std::to_string(received_) + " of " + std::to_string(expected_);
-    if (used_ && !used_->waiting.empty()) {
-        const DeviceAddr to = used_->waiting.front();
-        text += "; it waits to send to process " + std::to_string(device_->process_of(to)) + ", with " +
-                std::to_string(used_->path->flow().credits(to)) + " credits";
-    }
+    if (!used_) return text;
+    bool told = false;
+    used_->engine.parts().queue.for_each_waiting([&](const velo_peer& peer) {
+        if (std::exchange(told, true)) return;
+        text += "; it waits to send to process " + std::to_string(peer.rank);
+        if (peer.path == VELO_PATH_DEVICE) {
+            text += ", with " + std::to_string(packets()->flow().credits(peer.index)) + " credits";
+        }
+    });
     return text;
 }
 

@@ -1,8 +1,7 @@
-/// One simulated process: its program, its queues of waiting messages, and the production packet path below.
+/// One simulated process: its program, and the production engine below, whose host it is.
 ///
-/// It stands for the engine: the part of it that is not on the node and not RMA. A message to a peer whose
-/// credits do not suffice waits in that peer's queue, partly sent if credits allow, as in
-/// velo/engine_messages.h.
+/// A message longer than the workload's eager ones is announced, fetched by RMA, and its end told by a message, as
+/// pml/ob1 does.
 #pragma once
 
 #include <array>
@@ -11,9 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "sim/sim_system.h"
 #include "sim_device/cluster/cluster.h"
-#include "velo/base/intrusive_queue.h"
-#include "velo/velo_path.h"
 
 namespace velo::sim {
 
@@ -25,11 +23,17 @@ struct MessageHeader {
     uint32_t from = 0;
     uint32_t to = 0;
     uint32_t number = 0;  ///< of this sender to this receiver
-    uint32_t bytes = 0;   ///< behind the header
+    uint32_t bytes = 0;   ///< behind the header, or of the message that is announced
 };
 static_assert(sizeof(MessageHeader) == 16 && sizeof(MessageHeader) <= cluster::kHeadBytes);
 
-/// Owner: the Simulation. Its messages sent and received are in memory only from its first message on.
+/// Announces a long message.
+struct Announcement {
+    MessageHeader header;
+    velo_handle_t memory;
+};
+
+/// Owner: the Simulation, which does not move it. Its engine is opened by its first contact with another process.
 class Process {
   public:
     Process(Simulation& simulation, cluster::ClusterDevice& device);
@@ -42,56 +46,64 @@ class Process {
     [[nodiscard]] uint32_t rank() const { return device_->process(); }
     [[nodiscard]] cluster::ClusterDevice& device() const { return *device_; }
     [[nodiscard]] bool finished() const;
-    /// nullptr before the first message through the device.
-    [[nodiscard]] const VeloPath<cluster::ClusterDevice>* path() const;
+    /// nullptr before the first contact.
+    [[nodiscard]] const SimEngine* engine() const { return used_ ? &used_->engine : nullptr; }
+    [[nodiscard]] const SimPackets* packets() const {
+        return used_ ? &*used_->engine.parts().core.packets : nullptr;
+    }
     [[nodiscard]] uint64_t bursts_ns() const { return bursts_ns_; }
+    /// The program's, sent by either way; without the ends of long ones.
+    [[nodiscard]] uint64_t messages() const { return used_ ? used_->messages : 0; }
     [[nodiscard]] uint64_t messages_on_node() const { return used_ ? used_->messages_on_node : 0; }
     /// Its reason to wait, for a report of a run that stands still.
     [[nodiscard]] std::string text() const;
 
   private:
-    static constexpr uint8_t kBarrierTag = 0x80;     ///< plus the round
-    static constexpr uint8_t kRendezvousTag = 0x40;  ///< announces a long message
-    static constexpr uint8_t kSentTag = 0x20;        ///< not of a message: a long one has left
+    static constexpr uint8_t kBarrierTag = 0x80;   ///< plus the round
+    static constexpr uint8_t kAnnounceTag = 0x40;  ///< of a long message
+    static constexpr uint8_t kEndTag = 0x20;       ///< a long message has been fetched
     static constexpr uint32_t kNobody = UINT32_MAX;
 
     struct Message : velo_send_t {
-        MessageHeader header;
+        Announcement head;
+    };
+    struct Fetch : velo_rma_t {
+        uint32_t from = 0;
     };
     struct Peer {
-        base::IntrusiveQueue<velo_send_t> queue;
+        velo_peer* peer = nullptr;  ///< once it is connected
         uint32_t sent = 0;
         uint32_t received = 0;
     };
-    /// Messages that come through shared memory or RMA, or have left by RMA.
-    struct Timed {
-        uint64_t at_ns;
-        uint8_t tag;
-    };
     struct Used {
-        std::unique_ptr<VeloPath<cluster::ClusterDevice>> path;
-        std::vector<Peer> peers;
-        std::vector<DeviceAddr> waiting;  ///< peers whose queue is not empty
-        size_t turn = 0;
-        uint64_t swept_news = UINT64_MAX;  ///< credits received when all of `waiting` was last tried in vain
-        std::vector<std::unique_ptr<Message>> messages;
-        std::vector<Message*> free;
-        std::deque<Timed> timed;  ///< the earliest first
+        Used(const EngineOptions& options, const SimSystem& system) : engine(options, system) {}
+
+        SimEngine engine;
+        std::vector<Peer> on_device;  ///< by DeviceAddr
+        std::vector<Peer> on_node;    ///< by place on the node
+        std::deque<Message> messages_made;
+        std::vector<Message*> messages_free;
+        std::deque<Fetch> fetches_made;
+        std::vector<Fetch*> fetches_free;
+        uint64_t messages = 0;
         uint64_t messages_on_node = 0;
         std::array<uint32_t, 32> barrier_arrived = {};
+        velo_handle_t memory{};  ///< see registered()
     };
-    struct Handler;
 
     Used& used();
-    VeloPath<cluster::ClusterDevice>& opened_path();
+    velo_host_t host();
+    Peer& peer(uint32_t rank);
+    Peer& connected(uint32_t rank);
     uint32_t poll();
-    uint32_t take_timed();
-    void notify(Process& process, uint64_t at_ns, uint8_t tag);
-    void fetch(uint32_t from, uint32_t bytes);
+    const velo_handle_t& registered();
+    void fetch(uint32_t from, const Announcement& announcement);
+    void take(velo_path_t path, uint32_t from, uint8_t tag, const std::byte* data, size_t bytes);
+    void sent(velo_send_t& send);
+    void fetched(Fetch& fetch, int status);
     [[nodiscard]] bool is_long(uint32_t bytes) const;
-    [[nodiscard]] uint64_t copy_ns(uint32_t bytes) const;
     void received(uint8_t tag);
-    bool drive_waiting();
+    bool drive();
     bool run_program();
     bool run_barrier();
     bool post_next();
@@ -99,8 +111,6 @@ class Process {
     void end_phase();
     bool prepare(uint32_t to);
     void post(uint32_t to, uint32_t bytes, uint8_t tag);
-    bool post_on_node(uint32_t to, uint32_t bytes, uint8_t tag);
-    Peer& peer(DeviceAddr address);
     void sleep();
 
     Simulation* simulation_;

@@ -8,6 +8,7 @@
 
 #include "sim/at_rest.h"
 #include "sim/process.h"
+#include "velo/params_default.h"
 
 namespace velo::sim {
 
@@ -17,6 +18,9 @@ namespace {
 
 /// A mailbox that no job fills: the reference that overhead is measured against (FC 5.3).
 constexpr uint32_t kUnboundedSlots = 1u << 30;
+
+/// Room for what announces a long message, and for a piece of one that goes in messages.
+constexpr uint32_t kMessageBytesMin = 256;
 
 }  // namespace
 
@@ -47,6 +51,11 @@ Simulation::Simulation(const SimulationConfig& config)
     for (size_t i = 0; i < body_.size(); ++i) body_[i] = static_cast<std::byte>(i * 31 + 7);
     phase_ends_ns_.resize(workload_->phases());
     cluster_ = std::make_unique<cluster::Cluster>(config_.cluster);
+    fabric_ = std::make_unique<NodeFabric>(*cluster_);
+    fabric_->message_ns = config_.host.on_node_ns;
+    fabric_->copy_kib_ns = config_.host.copy_kib_ns;
+    fabric_->short_bytes = message_bytes_max();
+    fabric_->whole_payloads = config_.cluster.whole_payloads;
     processes_.reserve(processes);
     const bool unbounded = plan_.mode == flowctl::Mode::kNone && !config_.bounded_without_credits;
     for (uint32_t rank = 0; rank < processes; ++rank) {
@@ -96,7 +105,27 @@ Process& Simulation::process(uint32_t rank) {
 }
 
 uint32_t Simulation::message_bytes_max() const {
-    return config_.workload.bytes + static_cast<uint32_t>(sizeof(MessageHeader));
+    return std::max(config_.workload.bytes + static_cast<uint32_t>(sizeof(MessageHeader)), kMessageBytesMin);
+}
+
+/// Pages that are never written take nothing.
+std::byte* Simulation::long_memory(base::Mapping& memory) const {
+    if (memory.data() == nullptr) memory = base::Mapping::zeroed(long_bytes_max());
+    return memory.data();
+}
+
+EngineOptions Simulation::engine_options(uint32_t rank) const {
+    EngineOptions options;
+    options.identity.name = rank;
+    options.identity.job = 1;
+    options.identity.rank = rank;
+    options.identity.job_size = workload_->config().processes;
+    options.params = params_default();
+    options.params.device_message_bytes_max = message_bytes_max();
+    options.plan = plan_;
+    options.node = config_.shared_memory ? node_of(rank) : rank;
+    options.device_used = true;
+    return options;
 }
 
 Result Simulation::run() {
@@ -161,10 +190,10 @@ Result Simulation::result() {
         sum.pairs += device.peers();
         sum.messages_on_node += process.messages_on_node();
         bursts_ns += process.bursts_ns();
-        if (process.path() == nullptr) continue;
-        const VeloPathCounters& path = process.path()->counters();
-        sum.messages += path.messages_sent;
-        sum.messages_delayed += process.path()->stalls().count();
+        if (process.packets() == nullptr) continue;
+        const PacketChannelCounters& path = process.packets()->counters();
+        sum.messages += process.messages();
+        sum.messages_delayed += process.packets()->stalls().count();
         sum.credit_packets += path.credit_packets_sent;
         sum.credits_explicit += path.credits_returned_explicit;
         sum.credits_piggybacked += path.credits_returned_piggyback;

@@ -11,7 +11,10 @@
 
 #include "flowctl/plan.h"
 #include "sim/workload.h"
+#include "sim/sim_node.h"
 #include "sim_device/cluster/cluster.h"
+#include "velo/base/shared_segment.h"
+#include "velo/engine_options.h"
 
 namespace velo::sim {
 
@@ -99,6 +102,15 @@ class Simulation {
     /// Contents of every message's body, message_bytes_max bytes.
     [[nodiscard]] const std::byte* body() const { return body_.data(); }
     [[nodiscard]] uint32_t message_bytes_max() const;
+    /// The memory of all long messages at their senders, and at their receivers.
+    [[nodiscard]] std::byte* source() { return long_memory(source_); }
+    [[nodiscard]] std::byte* sink() { return long_memory(sink_); }
+    [[nodiscard]] size_t long_bytes_max() const {
+        return size_t{workload_->config().processes} * workload_->config().bytes;
+    }
+    /// For the engine of a process, but for its host.
+    [[nodiscard]] EngineOptions engine_options(uint32_t rank) const;
+    [[nodiscard]] NodeFabric& fabric() { return *fabric_; }
     cluster::Cluster& cluster() { return *cluster_; }
     Process& process(uint32_t rank);
     void phase_ended(Process& process, uint32_t phase);
@@ -109,6 +121,7 @@ class Simulation {
     void check_finished();
     [[nodiscard]] Result result();
     [[nodiscard]] uint32_t adapted_after() const;
+    std::byte* long_memory(base::Mapping& memory) const;
 
     SimulationConfig config_;
     std::unique_ptr<Workload> workload_;
@@ -116,7 +129,10 @@ class Simulation {
     flowctl::Plan plan_;
     uint32_t barrier_rounds_ = 0;
     std::vector<std::byte> body_;
+    base::Mapping source_;
+    base::Mapping sink_;
     std::unique_ptr<cluster::Cluster> cluster_;
+    std::unique_ptr<NodeFabric> fabric_;
     std::vector<Process> processes_;
     PhaseEnd phase_end_;
     std::vector<uint64_t> phase_ends_ns_;  ///< when the last process ended each

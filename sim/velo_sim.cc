@@ -212,11 +212,11 @@ void finish(Arguments& a) {
 }
 
 void trace_credits(std::ofstream& file, Process& process, uint32_t phase) {
-    if (process.path() == nullptr) return;
+    if (process.packets() == nullptr) return;
     const double time_us = static_cast<double>(process.device().clock_ns()) / 1000;
     for (DeviceAddr peer = 0; peer < process.device().peers(); ++peer) {
         file << time_us << ',' << phase << ',' << process.device().process_of(peer) << ','
-             << process.path()->flow().credits(peer) << '\n';
+             << process.packets()->flow().credits(peer) << '\n';
     }
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "velo/base/cma.h"
 #include "velo/base/topology.h"
 #include "velo/engine_options.h"
 #include "velo/peer.h"
@@ -30,7 +29,7 @@ class Connector {
     using Parts = typename Env::Parts;
 
     Connector(Core& core, Parts& parts)
-        : core_(core), parts_(parts), probe_(base::random_token()), host_(base::host_identity()) {}
+        : core_(core), parts_(parts), probe_(core.system.random_token()), host_(core.system.host_identity()) {}
 
     [[nodiscard]] EngineAddress address() const;
     [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
@@ -52,7 +51,7 @@ template <class Env>
 EngineAddress Connector<Env>::address() const {
     const EngineOptions& options = core_.options;
     EngineAddress address;
-    address.node = static_cast<uint16_t>(options.node);
+    address.node = options.node;
     address.name = options.identity.name;
     address.job = options.identity.job;
     address.rank = options.identity.rank;
@@ -196,8 +195,8 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
         if (on_node) {
             uint64_t seen = 0;
             found.direct = core_.options.single_copy &&
-                           base::cma_read(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
-                                          address.probe_address, sizeof seen) == Status::kOk &&
+                           core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
+                                                  address.probe_address, sizeof seen) == Status::kOk &&
                            seen == address.probe;
             if (core_.options.single_copy && !found.direct) parts_.transfers.report_denied_copies(found);
         } else {

@@ -1,4 +1,4 @@
-/// Shared by the parts of an engine: options, lock, the two carriers, the clock, counters, and the host's
+/// Shared by the parts of an engine: the system, options, lock, the two channels, the clock, counters, and the host's
 /// log.
 #pragma once
 
@@ -8,33 +8,40 @@
 
 #include "flowctl/plan.h"
 #include "velo/base/lock.h"
-#include "velo/device.h"
 #include "velo/engine_options.h"
+#include "velo/packet_channel.h"
+#include "velo/peer.h"
 #include "velo/poll_clock.h"
-#include "velo/shm/on_node.h"
+#include "velo/ring_channel.h"
 #include "velo/velo.h"
-#include "velo/velo_path.h"
 
 namespace velo {
 
-/// Throws base::SetupError. Owner: the engine. Thread: the engine's, under its lock.
-template <class D>
+/// `S`: see velo/system.h. Throws base::SetupError. Owner: the engine. Thread: the engine's, under its lock.
+template <class S>
 struct Core {
+    using Packets = PacketChannel<typename S::Device, S>;
+
     static constexpr uint32_t kCoopBlocks = shm::kCoopBlocks;
     static constexpr uint32_t kInlineBytesMax = shm::kInlineBytesMax;
 
-    [[gnu::cold]] explicit Core(const EngineOptions& with)
-        : options(with), lock(with.params.threads), on_node(with.on_node) {
+    [[gnu::cold]] Core(const EngineOptions& with, const S& on)
+        : system(on),
+          options(with),
+          lock(with.params.threads),
+          on_node(system.open_node(with.on_node)),
+          ring(on_node),
+          clock(system) {
         if (!options.device_used) return;
         try {
             DeviceConfig config = options.device;
             if (options.network_used) config.network = &options.network;
-            device.emplace(config);
+            system.open_device(device, config);
         } catch (const base::SetupError& error) {
             if (options.device.faults.empty()) throw;
             throw base::SetupError("btl_velo_faults=" + options.device.faults + ": " + error.what());
         }
-        packets.emplace(*device, options.plan, options.params.device_message_bytes_max);
+        packets.emplace(*device, options.plan, options.params.device_message_bytes_max, system);
         if (options.plan.mode == flowctl::Mode::kHardware && !device->traits().sees_room) {
             throw base::SetupError(
                 "btl_velo_flow_control=hardware has senders wait for room in a mailbox, which they "
@@ -71,12 +78,20 @@ struct Core {
         const base::Unlocked unlocked_;  // ends first
     };
 
+    /// Calls action(channel) with the channel that leads to this peer. Nothing else asks which one that is.
+    template <class Action>
+    [[gnu::always_inline]] auto on_channel(const velo_peer& peer, Action&& action) {
+        return peer.path == VELO_PATH_DEVICE ? action(*packets) : action(ring);
+    }
+
+    [[no_unique_address]] S system;
     EngineOptions options;
     mutable base::OptionalLock lock;
-    shm::OnNode on_node;
-    std::optional<D> device;
-    std::optional<VeloPath<D>> packets;  ///< over the device
-    PollClock clock;
+    typename S::OnNode on_node;
+    RingChannel<typename S::OnNode> ring;  ///< over the node's memory
+    typename S::DeviceHolder device{};
+    std::optional<Packets> packets;  ///< over the device
+    PollClock<S> clock;
     uint64_t device_event_ns = 0;  ///< when the device last had something to do
     bool driving = false;          ///< transfers
     velo_counters_t counters{};    ///< those that no part counts itself
@@ -85,8 +100,8 @@ struct Core {
 /// Has the host show "velo: rank R: WHAT" and end the job. `what` names the peer, the cause and a remedy. To
 /// be called where an accepted message or operation can never be carried out; the caller goes on where it
 /// returns.
-template <class D>
-void Core<D>::end_job(velo_path_t path, uint64_t name, const std::string& what) {
+template <class S>
+void Core<S>::end_job(velo_path_t path, uint64_t name, const std::string& what) {
     const std::string line = with_rank(what);
     if (options.host.job_failed == nullptr) return log(0, line);
     const velo_failure_t failure = {.line = line.c_str(), .name = name, .path = path};

@@ -1,6 +1,6 @@
 /// How often, and for how long, messages waited for credits: by peer and in all.
 ///
-/// Pure: who calls gives the time, in nanoseconds. Owner: VeloPath. Thread: the engine's. Messages to one
+/// Pure: who calls gives the time, in nanoseconds. Owner: PacketChannel. Thread: the engine's. Messages to one
 /// peer go in order, so at most one of them waits for credits at a time; those behind it wait for their turn.
 #pragma once
 

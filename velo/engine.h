@@ -13,18 +13,18 @@
 
 namespace velo {
 
-template <class D>
+template <class S>
 class Engine {
   public:
     /// Throws base::SetupError.
-    [[gnu::cold]] explicit Engine(const EngineOptions& options) : parts_(options) {
+    [[gnu::cold]] explicit Engine(const EngineOptions& options, const S& system = {}) : parts_(options, system) {
         if (parts_.core.device) device_pause_ = DevicePause(parts_.core.device->traits().dear_to_poll);
     }
 
     /// Bytes of state of a process reached through the device, once it was talked to; without the device's
     /// own.
     [[nodiscard]] static uint32_t device_peer_bytes(const flowctl::Plan& plan) {
-        return VeloPath<D>::peer_bytes(plan) + static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
+        return Core<S>::Packets::peer_bytes(plan) + static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
     }
 
     [[nodiscard]] EngineAddress address() const { return parts_.connector.address(); }
@@ -41,7 +41,7 @@ class Engine {
     /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
     /// wider than it stored.) `kCopies`: a copy may be queued.
     template <bool kCopies>
-    [[gnu::always_inline]] Status send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag);
+    [[gnu::always_inline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
     /// The lock stays held when the result is not nullptr, until commit() or cancel().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
@@ -83,6 +83,13 @@ class Engine {
     }
 
     int progress();
+    /// The two halves of progress(), for a host that gives each a time of its own: the simulator. Both return how much
+    /// happened. `budget`: messages of one ring, and of the mailbox; `sends_max`: messages, or parts of them, that
+    /// waited.
+    [[gnu::always_inline]] uint32_t poll(uint32_t budget);
+    [[gnu::always_inline]] uint32_t drive(uint32_t sends_max);
+    /// For reports and tests.
+    [[nodiscard]] const Parts<S>& parts() const { return parts_; }
     [[nodiscard]] bool busy() const {
         const std::lock_guard guard(parts_.core.lock);
         return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
@@ -109,6 +116,7 @@ class Engine {
     }
 
   private:
+    static constexpr uint32_t kMessagesPerPoll = 16;
     /// Polls in a row that take packets before the rest of the device gets its turn.
     static constexpr uint32_t kBusyPollsMax = 8;
 
@@ -116,13 +124,13 @@ class Engine {
 
     [[gnu::always_inline]] uint32_t poll_device(uint32_t budget);
     void sample_clock() {
-        const PollClock::Interval passed = parts_.core.clock.sample();
+        const auto passed = parts_.core.clock.sample();
         device_pause_.measured(passed.polls, passed.ns,
                                parts_.core.clock.now() - parts_.core.device_event_ns);
     }
     void run_timers(uint64_t now);
 
-    Parts<D> parts_;
+    Parts<S> parts_;
     DevicePause device_pause_;
     uint32_t busy_polls_ = 0;  ///< in a row, that took packets and left the rest of the device alone
     uint64_t next_timer_ns_ = 0;
@@ -130,8 +138,8 @@ class Engine {
 };
 
 /// Hands messages up, with the lock given up around the host's part.
-template <class D>
-struct Engine<D>::Handler {
+template <class S>
+struct Engine<S>::Handler {
     Engine& engine;
     velo_path_t path;
 
@@ -161,27 +169,25 @@ struct Engine<D>::Handler {
     }
 };
 
-template <class D>
+template <class S>
 template <bool kCopies>
-inline Status Engine<D>::send_now(velo_peer& peer, const shm::LineParts& parts, uint8_t tag) {
-    Core<D>& core = parts_.core;
+inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+    Core<S>& core = parts_.core;
     const std::lock_guard guard(core.lock);
     if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
         !peer.reclaimed && core.on_node.send_line(peer.index, parts, tag)) {
         return Status::kOk;
     }
     if constexpr (kCopies) {
-        return parts_.queue.send_or_copy(peer, parts.header, parts.header_bytes, parts.payload,
-                                         parts.payload_bytes, tag);
+        return parts_.queue.send_or_copy(peer, parts, tag);
     } else {
-        return parts_.queue.send_other_now(peer, parts.header, parts.header_bytes, parts.payload,
-                                           parts.payload_bytes, tag);
+        return parts_.queue.send_now(peer, parts, tag);
     }
 }
 
-template <class D>
-std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
-    Core<D>& core = parts_.core;
+template <class S>
+std::byte* Engine<S>::reserve(velo_peer& peer, uint32_t bytes) {
+    Core<S>& core = parts_.core;
     core.lock.lock();
     Status status = Status::kOk;
     if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.reclaimed) {
@@ -191,28 +197,42 @@ std::byte* Engine<D>::reserve(velo_peer& peer, uint32_t bytes) {
     return nullptr;
 }
 
-template <class D>
-int Engine<D>::progress() {
-    Core<D>& core = parts_.core;
+template <class S>
+int Engine<S>::progress() {
+    Core<S>& core = parts_.core;
     if (!core.lock.try_lock()) return 0;
-    constexpr uint32_t budget = 16;  // messages of one ring, and of the mailbox
+    uint32_t events = poll(kMessagesPerPoll);
+    events += drive(UINT32_MAX);
+    core.lock.unlock();
+    return static_cast<int>(events);
+}
+
+template <class S>
+inline uint32_t Engine<S>::poll(uint32_t budget) {
+    Core<S>& core = parts_.core;
     uint32_t events = core.on_node.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
     if (core.clock.begin_poll()) sample_clock();
     if (core.device && device_pause_.due(core.clock.polls())) events += poll_device(budget);
-    if (!parts_.queue.empty()) events += parts_.queue.drive();
+    return events;
+}
+
+template <class S>
+inline uint32_t Engine<S>::drive(uint32_t sends_max) {
+    Core<S>& core = parts_.core;
+    uint32_t events = 0;
+    if (!parts_.queue.empty()) events += parts_.queue.drive(sends_max);
     if (parts_.coop.assisting()) events += parts_.coop.drive_assists();
     if (parts_.coop.fetching()) events += parts_.coop.drive_blocks();
     if (!parts_.transfers.idle() || !parts_.atomics.empty()) events += parts_.transfers.drive();
     if (core.clock.now() >= next_timer_ns_) [[unlikely]]
         run_timers(core.clock.now());
-    core.lock.unlock();
-    return static_cast<int>(events);
+    return events;
 }
 
 /// A waiting receiver gets its message first; what else the device has to do waits for a few polls.
-template <class D>
-inline uint32_t Engine<D>::poll_device(uint32_t budget) {
-    Core<D>& core = parts_.core;
+template <class S>
+inline uint32_t Engine<S>::poll_device(uint32_t budget) {
+    Core<S>& core = parts_.core;
     const uint32_t taken = core.packets->poll(budget, Handler{*this, VELO_PATH_DEVICE});
     if (taken != 0 && ++busy_polls_ != kBusyPollsMax) return taken;
     busy_polls_ = 0;
@@ -227,16 +247,16 @@ inline uint32_t Engine<D>::poll_device(uint32_t budget) {
     return events;
 }
 
-template <class D>
-void Engine<D>::run_timers(uint64_t now) {
+template <class S>
+void Engine<S>::run_timers(uint64_t now) {
     if (now >= parts_.tracer.next_sample_ns()) parts_.tracer.sample(now);
     if (now >= parts_.failures.next_poll_ns()) parts_.failures.poll_liveness(now);
     next_timer_ns_ = std::min(parts_.failures.next_poll_ns(), parts_.tracer.next_sample_ns());
 }
 
-template <class D>
-void Engine<D>::counters(velo_counters_t& out) const {
-    const Core<D>& core = parts_.core;
+template <class S>
+void Engine<S>::counters(velo_counters_t& out) const {
+    const Core<S>& core = parts_.core;
     const std::lock_guard guard(core.lock);
     out = core.counters;
     const shm::OnNodeCounters& on_node = core.on_node.counters();
@@ -244,13 +264,13 @@ void Engine<D>::counters(velo_counters_t& out) const {
 #include "velo/counters.def"
     if (!core.device) return;
     const DeviceCounters device = core.device->counters();
-    const VeloPathCounters& packets = core.packets->counters();
+    const PacketChannelCounters& packets = core.packets->counters();
 #define VELO_DEVICE_COUNTER(name, field, text) out.name = device.field;
 #define VELO_PACKETS_COUNTER(name, field, text) out.name = packets.field;
 #include "velo/counters.def"
     out.atu_faults += device.atu_faults;
     out.velo_rx_malformed += device.packets_unknown_source;
-    out.idle_peer_bytes = VeloPath<D>::idle_peer_bytes(core.options.plan);
+    out.idle_peer_bytes = Core<S>::Packets::idle_peer_bytes(core.options.plan);
     out.peer_bytes = device_peer_bytes(core.options.plan) + core.device->peer_bytes();
     out.slot_owners = core.packets->flow().slot_owners();
     if (const auto* dynamic = core.packets->flow().dynamic(); dynamic != nullptr) {

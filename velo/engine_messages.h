@@ -139,9 +139,8 @@ void EngineMessages<Env>::start_push(velo_peer& peer, const EngineHeader& header
 /// Sends the next pieces of a push, until one has to wait or all have left.
 template <class Env>
 void EngineMessages<Env>::advance_push(Push& push) {
-    const uint32_t message_bytes_max = push.peer->path == VELO_PATH_ON_NODE
-                                           ? core_.on_node.message_bytes_max()
-                                           : core_.options.params.device_message_bytes_max;
+    const uint32_t message_bytes_max =
+        core_.on_channel(*push.peer, [](const auto& channel) { return channel.message_bytes_max(); });
     const uint32_t piece_max = std::min(static_cast<uint32_t>(core_.options.params.copy_chunk),
                                         message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
     do {

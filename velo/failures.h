@@ -5,8 +5,6 @@
 /// operation that failed may be the end of this process, and then the reason would not be heard.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -120,7 +118,7 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
 template <class Env>
 void Failures<Env>::announce_ending(base::Ending ending) {
     // In a child of fork() the segments are not mapped, and its parent lives on.
-    if (getpid() != core_.on_node.address().segment.pid) return;
+    if (core_.system.pid() != core_.on_node.address().segment.pid) return;
     core_.on_node.announce_ending(ending);
     if (core_.device) core_.device->announce_ending(ending);
 }

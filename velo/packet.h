@@ -35,6 +35,16 @@ enum class CreditTag : uint8_t {
     kClosed = 5,          ///< the answer to kClose
 };
 
+/// A message of the host's, in two parts.
+struct MessageParts {
+    const void* header = nullptr;
+    const void* payload = nullptr;
+    uint32_t header_bytes = 0;
+    uint32_t payload_bytes = 0;
+
+    [[nodiscard]] uint32_t bytes() const { return header_bytes + payload_bytes; }
+};
+
 /// The status word, unpacked.
 struct PacketStatus {
     uint16_t node = 0;  ///< source

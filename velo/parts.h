@@ -21,23 +21,23 @@
 
 namespace velo {
 
-template <class D>
+template <class S>
 struct Parts;
 
-template <class D>
+template <class S>
 struct EngineEnv {
-    using Core = velo::Core<D>;
-    using Parts = velo::Parts<D>;
+    using Core = velo::Core<S>;
+    using Parts = velo::Parts<S>;
     using Peer = velo_peer;
 };
 
 /// Throws base::SetupError.
-template <class D>
+template <class S>
 struct Parts {
-    using Env = EngineEnv<D>;
+    using Env = EngineEnv<S>;
 
-    [[gnu::cold]] explicit Parts(const EngineOptions& options)
-        : core(options),
+    [[gnu::cold]] Parts(const EngineOptions& options, const S& system)
+        : core(options, system),
           queue(core, *this),
           messages(core, *this),
           transfers(core, *this),
@@ -49,7 +49,7 @@ struct Parts {
           stalls(core, *this),
           tracer(core, *this) {}
 
-    velo::Core<D> core;
+    velo::Core<S> core;
     Peers peers;
     SendQueue<Env> queue;
     EngineMessages<Env> messages;

@@ -62,16 +62,16 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 14;
+    static constexpr uint16_t kVersion = 15;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;
-    uint16_t node = 0;
+    uint8_t network = 0;  ///< 1: `device` is that of a network
+    uint8_t reserved = 0;
     uint64_t name = 0;
     uint64_t job = 0;
     uint32_t rank = 0;
-    uint8_t network = 0;  ///< 1: `device` is that of a network
-    uint8_t reserved[3] = {};
+    uint32_t node = 0;
     uint32_t mailbox_slots = 0;
     uint8_t flow_control = 0;  ///< flowctl::Mode
     uint8_t piggyback = 0;

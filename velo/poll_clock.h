@@ -3,19 +3,20 @@
 
 #include <cstdint>
 
-#include "velo/base/clock.h"
-
 namespace velo {
 
-/// Owner: the engine. Thread: the engine's.
+/// `Clock` has now_ns(). Owner: the engine. Thread: the engine's.
+template <class Clock>
 class PollClock {
   public:
+    explicit PollClock(const Clock& clock) : clock_(clock) {}
+
     struct Interval {
         uint32_t polls = 0;
         uint64_t ns = 0;
     };
 
-    [[nodiscard]] static uint64_t read() { return base::monotonic_ns(); }
+    [[nodiscard]] uint64_t read() const { return clock_.now_ns(); }
     [[nodiscard]] uint32_t polls() const { return polls_; }
     /// Nanoseconds, as of the last sample.
     [[nodiscard]] uint64_t now() const { return now_; }
@@ -35,6 +36,7 @@ class PollClock {
     /// Polls that are further apart, as those of a rank that shares its core, read the clock each.
     static constexpr uint64_t kSlowPollNs = 100'000;
 
+    [[no_unique_address]] Clock clock_;
     uint32_t polls_ = 0;
     uint32_t sampled_ = 0;
     uint32_t next_sample_ = 0;

@@ -12,8 +12,10 @@
 #include "velo/base/dump_signal.h"
 #include "velo/engine.h"
 #include "velo/options.h"
+#include "velo/params_default.h"
+#include "velo/system.h"
 
-struct velo_engine : velo::Engine<velo::AnyDevice> {
+struct velo_engine : velo::Engine<velo::System<velo::AnyDevice>> {
     using Engine::Engine;
 };
 
@@ -27,7 +29,7 @@ static_assert(static_cast<int>(velo::kLastStatus) == VELO_BAD_MEMORY);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
-[[gnu::always_inline]] inline velo::shm::LineParts message_parts(const void* header, size_t header_bytes,
+[[gnu::always_inline]] inline velo::MessageParts message_parts(const void* header, size_t header_bytes,
                                                                  const void* payload, size_t payload_bytes) {
     return {.header = header,
             .payload = payload,
@@ -104,14 +106,7 @@ const char* velo_status_text(int status) noexcept {
 }
 
 void velo_params_default(velo_params_t* params) noexcept {
-    *params = {};
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) params->name = value;
-#define VELO_PARAM_TEXT(name, value, audience, text) params->name = value;
-#include "velo/params.def"
-#undef VELO_PARAM_INT
-#undef VELO_PARAM_TEXT
-    params->on_node_message_bytes_max = 32768;
-    params->device_message_bytes_max = 4096;
+    *params = velo::params_default();
 }
 
 bool velo_params_set(velo_params_t* params, const char* name, const char* text, char* error,

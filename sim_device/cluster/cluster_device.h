@@ -80,7 +80,14 @@ class ClusterDevice {
 
     static constexpr DeviceTraits kTraits = {.atomics = false, .notifies_targets = false};
 
-    // For the driver's statistics.
+    /// For the user.
+    [[nodiscard]] static const char* name() { return "the simulated cluster"; }
+    [[nodiscard]] static uint32_t peer_bytes() { return sizeof(ClusterPeer); }
+
+    // For the driver.
+
+    [[nodiscard]] base::Ending ending() const { return ending_; }
+    [[nodiscard]] bool running() const { return ending_ == base::Ending::kNone; }
 
     [[nodiscard]] uint64_t mailbox_fill_max() const { return used_ ? used_->mailbox.fill_max() : 0; }
     /// Packets sent that are not the host's: flow control's and the engine's.

@@ -19,7 +19,8 @@
 
 namespace velo::cluster {
 
-inline constexpr uint32_t kHeadBytes = 16;
+/// All of a run's first packet: what the engine and the host write into a message of one or two packets is there.
+inline constexpr uint32_t kHeadBytes = kPayloadBytes;
 
 /// `packets` packets of one source and status; the i-th arrives at next_ns + i * gap_ns.
 struct Entry {

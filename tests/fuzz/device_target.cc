@@ -7,7 +7,7 @@
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
-#include "velo/velo_path.h"
+#include "velo/packet_channel.h"
 
 namespace velo::fuzz {
 
@@ -110,7 +110,7 @@ struct Process {
 /// A handler that uses what it gets, and polls again now and then.
 struct Handler {
     Input& input;
-    VeloPath<ShimDevice>& path;
+    PacketChannel<ShimDevice>& path;
     int depth = 0;
 
     bool accepts(MessageClass, uint8_t) { return input.byte() != 1; }
@@ -132,7 +132,7 @@ flowctl::Plan small_plan(flowctl::Mode mode) {
 }
 
 /// Sends any message; returns whether all of it went.
-void send_any(Input& input, VeloPath<ShimDevice>& path, DeviceAddr to) {
+void send_any(Input& input, PacketChannel<ShimDevice>& path, DeviceAddr to) {
     static const std::array<std::byte, kMessageBytesMax> data = {};
     velo_send_t send = {};
     send.data[0] = data.data();
@@ -154,8 +154,8 @@ void device(Input& input) {
     const DeviceAddr to_victim = peer.connect(victim);
     const DeviceAddr to_peer = victim.connect(peer);
     const flowctl::Plan plan = small_plan(input.flag() ? flowctl::Mode::kStatic : flowctl::Mode::kNone);
-    VeloPath<ShimDevice> path(victim.device, plan, kMessageBytesMax);
-    VeloPath<ShimDevice> peers_path(peer.device, plan, kMessageBytesMax);
+    PacketChannel<ShimDevice> path(victim.device, plan, kMessageBytesMax);
+    PacketChannel<ShimDevice> peers_path(peer.device, plan, kMessageBytesMax);
     Handler handler = {input, path};
     Handler peers_handler = {input, peers_path};
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {

@@ -86,7 +86,7 @@ TEST(Simulation, every_mode_delivers_everything_in_order_under_faults) {
             uint64_t packets = 0;
             for (uint32_t rank = 0; rank < 24; ++rank) {
                 const Process& process = simulation.process(rank);
-                received += process.path()->counters().messages_received;
+                received += process.packets()->counters().messages_received;
                 packets += process.device().counters().packets_received;
             }
             EXPECT_EQ(result.messages, received);
@@ -107,8 +107,8 @@ TEST(Simulation, credits_are_all_there_at_the_end_of_a_static_run) {
         for (DeviceAddr peer = 0; peer < process.device().peers(); ++peer) {
             Process& other = simulation.process(process.device().process_of(peer));
             const DeviceAddr back = other.device().meet(a);
-            EXPECT_EQ(process.path()->flow().credits(peer) + other.path()->flow().retrieved(back), quota);
-            EXPECT_TRUE(process.path()->flow().check_invariants(peer));
+            EXPECT_EQ(process.packets()->flow().credits(peer) + other.packets()->flow().retrieved(back), quota);
+            EXPECT_TRUE(process.packets()->flow().check_invariants(peer));
         }
     }
 }
@@ -166,7 +166,7 @@ TEST(Simulation, ranks_that_are_not_active_only_wait_in_the_barrier) {
     Result result = simulation.run();
     EXPECT_EQ(result.messages + result.messages_on_node, 3u * 8 * 7);
     EXPECT_EQ(simulation.process(31).device().peers(), 0u);
-    EXPECT_EQ(simulation.process(31).path(), nullptr) << "who does not communicate has no tables";
+    EXPECT_EQ(simulation.process(31).packets(), nullptr) << "who does not communicate has no tables";
     config.workload.barrier = true;
     result = run(config);
     EXPECT_EQ(result.messages + result.messages_on_node, 3u * 8 * 7 + 3u * 32 * 5);
@@ -298,7 +298,7 @@ SimulationConfig one_way(uint32_t messages) {
 
 /// The simulator hands out its flow control for reading. A test may act for the owner.
 flowctl::FlowControl& flow_of(Simulation& simulation, uint32_t rank) {
-    return const_cast<flowctl::FlowControl&>(simulation.process(rank).path()->flow());
+    return const_cast<flowctl::FlowControl&>(simulation.process(rank).packets()->flow());
 }
 
 // The sender waits for credits when its link closes, and nothing else arrives: the rest goes by contact

@@ -14,7 +14,7 @@
 
 #include "flowctl/plan.h"
 #include "tests/stress/network.h"
-#include "velo/velo_path.h"
+#include "velo/packet_channel.h"
 
 namespace velo::stress {
 namespace {
@@ -82,6 +82,11 @@ struct Header {
     uint32_t to;
     uint32_t number;
     uint32_t bytes;
+};
+
+/// No time passes here.
+struct NoClock {
+    [[nodiscard]] static uint64_t now_ns() { return 0; }
 };
 
 class World {
@@ -164,7 +169,7 @@ class World {
             path.know(config.processes - 2);
         }
         Port port;
-        VeloPath<Port> path;
+        PacketChannel<Port, NoClock> path;
         std::vector<Peer> peers;
         std::vector<DeviceAddr> waiting;
         uint32_t rank;
@@ -210,7 +215,7 @@ class World {
         for (size_t i = 0; i < process.waiting.size();) {
             Peer& peer = process.peers[process.waiting[i]];
             // Not asked about before flow control says so, so that a wait it forgets is found.
-            while (!peer.queue.empty() && !process.path.waits_for_credits(process.waiting[i])) {
+            while (!peer.queue.empty() && !process.path.waits(process.waiting[i])) {
                 Message& message = *peer.queue.front();
                 const uint32_t before = message.done;
                 const Status status = process.path.send(process.waiting[i], message);

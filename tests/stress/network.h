@@ -1,7 +1,7 @@
 /// A network in memory for the stress of flow control: it delays and refuses at random, and counts every
 /// slot.
 ///
-/// One Network a world, one Port (a device, as far as VeloPath needs one) a process. Packets of a pair stay
+/// One Network a world, one Port (a device, as far as PacketChannel needs one) a process. Packets of a pair stay
 /// in order; everything else is the random generator's choice.
 #pragma once
 
@@ -179,7 +179,7 @@ class Port {
         return {.mailbox_slots = network_->config().mailbox_slots};
     }
     [[nodiscard]] bool alive(DeviceAddr) const { return true; }
-    [[nodiscard]] uint64_t clock_ns() const { return 0; }
+    [[nodiscard]] DeviceTraits traits() const { return {}; }
 
   private:
     Network* network_;

@@ -8,6 +8,7 @@
 #include "tests/unit/job.h"
 #include "velo/engine.h"
 #include "velo/options.h"
+#include "velo/system.h"
 
 namespace velo::test {
 namespace {
@@ -55,7 +56,7 @@ struct Survivor {
             auto& survivor = *static_cast<Survivor*>(self);
             survivor.told.push_back(survivor.engine->claim_report(*end->peer));
         };
-        engine = std::make_unique<Engine<Device>>(make_options(params, identity, host));
+        engine = std::make_unique<Engine<System<Device>>>(make_options(params, identity, host));
     }
     void connect(const Survivor& to) const {
         velo_peer* peer = nullptr;
@@ -69,7 +70,7 @@ struct Survivor {
         }
     }
 
-    std::unique_ptr<Engine<Device>> engine;
+    std::unique_ptr<Engine<System<Device>>> engine;
     std::vector<bool> told;  ///< of each peer that ended: whether this process is the first to tell
 };
 

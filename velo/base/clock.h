@@ -13,4 +13,8 @@ namespace velo::base {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+struct MonotonicClock {
+    [[nodiscard]] static uint64_t now_ns() { return monotonic_ns(); }
+};
+
 }  // namespace velo::base

@@ -113,7 +113,7 @@ class OnNode {
     }
 
     /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.
-    [[nodiscard, gnu::always_inline]] bool send_line(PeerIndex peer, const LineParts& parts, uint8_t tag) {
+    [[nodiscard, gnu::always_inline]] bool send_line(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
         if (!to.out || to.dead || !to.out.send_line(parts, tag, wake)) return false;

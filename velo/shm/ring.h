@@ -42,16 +42,6 @@ namespace velo::shm {
 /// line transfer against that of filling and draining write buffers, not the size of a cache.
 inline constexpr uint32_t kNontemporalBytesMin = 2048;
 
-/// A host's message of two parts, at most kInlineBytesMax bytes in all.
-struct LineParts {
-    const void* header = nullptr;
-    const void* payload = nullptr;
-    uint32_t header_bytes = 0;
-    uint32_t payload_bytes = 0;
-
-    [[nodiscard]] uint32_t bytes() const { return header_bytes + payload_bytes; }
-};
-
 /// Producer's end. Thread: the engine's.
 class RingProducer {
   public:
@@ -128,9 +118,9 @@ class RingProducer {
         return asleep();
     }
 
-    /// Sends a host's message of two parts that fits one line, if there is room. `wake`: see commit().
+    /// Sends a host's message that fits one line, if there is room. `wake`: see commit().
     /// Values known before the copies are kept in locals: bytes may alias anything.
-    [[nodiscard, gnu::always_inline]] bool send_line(const LineParts& parts, uint8_t tag, bool& wake) {
+    [[nodiscard, gnu::always_inline]] bool send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
         const uint64_t position = position_;
         const uint64_t lines = ring_.geometry.lines;
         RingControl* const control = ring_.control;
@@ -193,7 +183,7 @@ class RingProducer {
     }
 
   private:
-    [[gnu::always_inline]] static void put(std::byte* to, const LineParts& parts) {
+    [[gnu::always_inline]] static void put(std::byte* to, const MessageParts& parts) {
         base::copy_fields(to, parts.header, parts.header_bytes);
         base::copy_small(to + parts.header_bytes, parts.payload, parts.payload_bytes);
     }

@@ -1,5 +1,5 @@
 // The path over a device that makes packets wait when the test says so.
-#include "velo/velo_path.h"
+#include "velo/packet_channel.h"
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@ namespace {
 /// Keeps what is sent, shows what the test puts in, and refuses to send while it is told to.
 class ScriptedDevice {
   public:
+    [[nodiscard]] static DeviceTraits traits() { return {}; }
     struct PeerView {
         uint32_t mailbox_slots = 64;
     };
@@ -103,9 +104,9 @@ struct Sink {
 };
 
 /// One peer, with which 20 data slots are shared out at once, under the paper's stealing.
-struct VeloPathWaits : testing::Test {
+struct PacketChannelWaits : testing::Test {
     ScriptedDevice device;
-    VeloPath<ScriptedDevice> path{device, dynamic_plan(), 4096};
+    PacketChannel<ScriptedDevice> path{device, dynamic_plan(), 4096};
     std::array<std::byte, 40> data{};
 
     static flowctl::Plan dynamic_plan() {
@@ -126,7 +127,7 @@ struct VeloPathWaits : testing::Test {
     }
 };
 
-TEST_F(VeloPathWaits, no_data_overtake_a_response) {
+TEST_F(PacketChannelWaits, no_data_overtake_a_response) {
     device.refuses_control = true;
     device.show(MessageClass::kCredit, static_cast<uint8_t>(CreditTag::kReturnRequest));
     EXPECT_EQ(path.poll(1, Sink{}), 1u);
@@ -148,7 +149,7 @@ TEST_F(VeloPathWaits, no_data_overtake_a_response) {
     EXPECT_EQ(path.counters().responses_sent, 1u);
 }
 
-TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
+TEST_F(PacketChannelWaits, no_piggyback_overtakes_a_return) {
     device.refuses_control = true;
     receive(8);
     EXPECT_TRUE(path.control_deferred());
@@ -170,9 +171,9 @@ TEST_F(VeloPathWaits, no_piggyback_overtakes_a_return) {
 }
 
 // The host tries a message at once, and queues it where that fails: it waits once.
-TEST(VeloPathStalls, a_message_that_finds_no_contact_slot_at_once_is_counted_when_it_is_queued) {
+TEST(PacketChannelStalls, a_message_that_finds_no_contact_slot_at_once_is_counted_when_it_is_queued) {
     ScriptedDevice device;
-    VeloPath<ScriptedDevice> path(device,
+    PacketChannel<ScriptedDevice> path(device,
                                   std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kDynamic,
                                                                          .peers = 1,
                                                                          .mailbox_slots = 41,
@@ -194,9 +195,9 @@ TEST(VeloPathStalls, a_message_that_finds_no_contact_slot_at_once_is_counted_whe
 }
 
 /// Two processes' paths, each with a device of its own. Neither has heard of the other.
-struct VeloPathContact : testing::Test {
+struct PacketChannelContact : testing::Test {
     ScriptedDevice device;
-    VeloPath<ScriptedDevice> path{device,
+    PacketChannel<ScriptedDevice> path{device,
                                   std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kDynamic,
                                                                          .peers = 1,
                                                                          .mailbox_slots = 41,
@@ -212,7 +213,7 @@ struct VeloPathContact : testing::Test {
     void show(PacketStatus status) { device.shown.push_back({.payload = {}, .status = status.pack()}); }
 };
 
-TEST_F(VeloPathContact, our_opening_rides_in_the_packet_that_makes_the_contact) {
+TEST_F(PacketChannelContact, our_opening_rides_in_the_packet_that_makes_the_contact) {
     velo_send_t message = {};
     ASSERT_EQ(send(message, 40), Status::kOk);
     ASSERT_EQ(device.sent.size(), 1u);
@@ -226,7 +227,7 @@ TEST_F(VeloPathContact, our_opening_rides_in_the_packet_that_makes_the_contact) 
 }
 
 // Of a message of several packets, the first one's payload is full: the opening is in the status.
-TEST_F(VeloPathContact, an_opening_rides_in_a_long_message_too) {
+TEST_F(PacketChannelContact, an_opening_rides_in_a_long_message_too) {
     velo_send_t message = {};
     EXPECT_EQ(send(message, 200), Status::kOk);
     ASSERT_EQ(device.sent.size(), 4u);
@@ -235,7 +236,7 @@ TEST_F(VeloPathContact, an_opening_rides_in_a_long_message_too) {
     for (size_t i = 1; i < 4; ++i) EXPECT_EQ(device.sent[i].status.opens, 0u) << i;
 }
 
-TEST_F(VeloPathContact, an_opening_whose_packet_is_refused_rides_in_the_next_try) {
+TEST_F(PacketChannelContact, an_opening_whose_packet_is_refused_rides_in_the_next_try) {
     device.refuses_contact = true;
     velo_send_t message = {};
     EXPECT_EQ(send(message, 40), Status::kAgain);
@@ -248,7 +249,7 @@ TEST_F(VeloPathContact, an_opening_whose_packet_is_refused_rides_in_the_next_try
     EXPECT_EQ(path.counters().opens_sent, 1u);
 }
 
-TEST_F(VeloPathContact, an_opening_that_rides_is_taken_with_its_packet) {
+TEST_F(PacketChannelContact, an_opening_that_rides_is_taken_with_its_packet) {
     show({.contact = true, .length = kPayloadBytes, .opens = 5});
     EXPECT_EQ(path.poll(1, Sink{}), 1u);
     EXPECT_EQ(path.counters().opens_received, 1u);
@@ -258,7 +259,7 @@ TEST_F(VeloPathContact, an_opening_that_rides_is_taken_with_its_packet) {
     EXPECT_EQ(path.flow().credits(0), 5u);
 }
 
-TEST_F(VeloPathContact, an_opening_in_any_other_packet_is_malformed) {
+TEST_F(PacketChannelContact, an_opening_in_any_other_packet_is_malformed) {
     uint64_t malformed = 0;
     for (const PacketStatus status :
          {PacketStatus{.end_of_message = true, .length = 4, .opens = 5},
@@ -276,7 +277,7 @@ TEST_F(VeloPathContact, an_opening_in_any_other_packet_is_malformed) {
 /// packets: the packets are those of the bytes in a row, and the device is not asked for each one where the last part
 /// that has bytes holds all of it. A message that the host queued has one part, the first.
 /// Messages of different lengths, each filled with its own number.
-struct VeloPathTogether : testing::Test {
+struct PacketChannelTogether : testing::Test {
     ScriptedDevice device;
     std::vector<std::vector<std::byte>> data;
     std::vector<velo_send_t> messages;
@@ -301,8 +302,8 @@ struct VeloPathTogether : testing::Test {
     }
 };
 
-TEST_F(VeloPathTogether, messages_that_go_together_are_one_send_of_whole_messages_in_order) {
-    VeloPath<ScriptedDevice> path(device, static_plan(32), 4096);
+TEST_F(PacketChannelTogether, messages_that_go_together_are_one_send_of_whole_messages_in_order) {
+    PacketChannel<ScriptedDevice> path(device, static_plan(32), 4096);
     make({8, 150, 0, 56, 57});
     ASSERT_EQ(path.send_together(0, sends), Status::kOk);
     EXPECT_EQ(device.sends, 1u);
@@ -326,8 +327,8 @@ TEST_F(VeloPathTogether, messages_that_go_together_are_one_send_of_whole_message
     EXPECT_EQ(path.flow().credits(0), path.plan().quota - 8);
 }
 
-TEST_F(VeloPathTogether, messages_go_together_only_where_all_can_go) {
-    VeloPath<ScriptedDevice> path(device, static_plan(10), 4096);
+TEST_F(PacketChannelTogether, messages_go_together_only_where_all_can_go) {
+    PacketChannel<ScriptedDevice> path(device, static_plan(10), 4096);
     make({300, 300});
     ASSERT_EQ(path.plan().quota, 8u);
     EXPECT_TRUE(path.prepare_packets(0, 6));
@@ -337,9 +338,9 @@ TEST_F(VeloPathTogether, messages_go_together_only_where_all_can_go) {
     EXPECT_EQ(messages[0].done + messages[1].done, 0u);
 }
 
-TEST_F(VeloPathTogether, a_message_longer_than_one_send_goes_in_several) {
+TEST_F(PacketChannelTogether, a_message_longer_than_one_send_goes_in_several) {
     device.send_packets_max = 5;
-    VeloPath<ScriptedDevice> path(device, static_plan(32), 4096);
+    PacketChannel<ScriptedDevice> path(device, static_plan(32), 4096);
     make({56 * 12 + 1});
     EXPECT_FALSE(path.prepare(0, messages[0].total)) << "not whole, so that a sender who waits for nothing queues it";
     ASSERT_EQ(path.send(0, messages[0]), Status::kOk);
@@ -366,9 +367,9 @@ velo_send_t message_of(std::byte* data, uint32_t head, uint32_t total) {
     return send;
 }
 
-class VeloPathPackets : public testing::TestWithParam<bool> {
+class PacketChannelPackets : public testing::TestWithParam<bool> {
   protected:
-    VeloPathPackets() : data(6 * kPayload) {
+    PacketChannelPackets() : data(6 * kPayload) {
         for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7 + i / 256);
     }
     /// Packets [first, ...) are those of a message of `total` bytes at `data`.
@@ -386,7 +387,7 @@ class VeloPathPackets : public testing::TestWithParam<bool> {
     std::vector<std::byte> data;
 };
 
-TEST_P(VeloPathPackets, whole_packets_need_not_be_asked_for) {
+TEST_P(PacketChannelPackets, whole_packets_need_not_be_asked_for) {
     const bool runs = GetParam();
     for (const uint32_t total : {1u, 55u, 56u, 57u, 112u, 113u, 200u, 6 * kPayload - 1, 6 * kPayload}) {
         for (const uint32_t head : {0u, 1u, 14u, 55u, 56u, 57u, 111u, 112u, total}) {
@@ -396,7 +397,7 @@ TEST_P(VeloPathPackets, whole_packets_need_not_be_asked_for) {
                 ScriptedDevice device;
                 device.view.mailbox_slots = slots;
                 device.takes_runs = runs;
-                VeloPath<ScriptedDevice> path(device, uncredited(64), 4096);
+                PacketChannel<ScriptedDevice> path(device, uncredited(64), 4096);
                 velo_send_t send = message_of(data.data(), head, total);
                 ASSERT_EQ(path.send(0, send), Status::kOk);
                 ASSERT_EQ(device.sent.size(), packets_for(total));
@@ -412,10 +413,10 @@ TEST_P(VeloPathPackets, whole_packets_need_not_be_asked_for) {
     }
 }
 
-TEST_P(VeloPathPackets, messages_that_leave_together_are_whole) {
+TEST_P(PacketChannelPackets, messages_that_leave_together_are_whole) {
     ScriptedDevice device;
     device.takes_runs = GetParam();
-    VeloPath<ScriptedDevice> path(device, uncredited(64), 4096);
+    PacketChannel<ScriptedDevice> path(device, uncredited(64), 4096);
     const std::array<uint32_t, 4> totals = {200, 8, 6 * kPayload, 57};
     std::array<velo_send_t, 4> messages;
     std::array<velo_send_t*, 4> sends;
@@ -432,7 +433,7 @@ TEST_P(VeloPathPackets, messages_that_leave_together_are_whole) {
     EXPECT_EQ(device.sent.size(), first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fills, VeloPathPackets, testing::Bool(), [](const testing::TestParamInfo<bool>& info) {
+INSTANTIATE_TEST_SUITE_P(Fills, PacketChannelPackets, testing::Bool(), [](const testing::TestParamInfo<bool>& info) {
     return info.param ? "runs" : "alike";
 });
 

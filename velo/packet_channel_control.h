@@ -1,4 +1,5 @@
-/// VeloPath: the packets of flow control, in both directions. The end of velo_path.h, which alone includes it.
+/// PacketChannel: the packets of flow control, in both directions. The end of packet_channel.h, which alone includes
+/// it.
 #pragma once
 
 namespace velo {
@@ -31,8 +32,8 @@ namespace velo {
 
 /// The packet has a slot: of the credit region, one that flow control pays for with a credit, or a contact
 /// slot. kAgain: later.
-template <class D>
-Status VeloPath<D>::send_control_packet(DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
+template <class D, class Clock>
+Status PacketChannel<D, Clock>::send_control_packet(DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
     const bool contact = flowctl::fills_contact_slot(kind);
     const auto fill = [=](uint32_t, std::byte* payload) {
         // Little endian, as everything that velo runs on.
@@ -49,8 +50,8 @@ Status VeloPath<D>::send_control_packet(DeviceAddr to, flowctl::ControlKind kind
     return status;
 }
 
-template <class D>
-void VeloPath<D>::count_sent(flowctl::ControlKind kind, uint32_t value) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::count_sent(flowctl::ControlKind kind, uint32_t value) {
     // A switch without default makes the next kind a compile error here.
     switch (kind) {
         case flowctl::ControlKind::kCredits:
@@ -68,8 +69,8 @@ void VeloPath<D>::count_sent(flowctl::ControlKind kind, uint32_t value) {
     }
 }
 
-template <class D>
-void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::take_credits(DeviceAddr from, uint32_t credits) {
     if (flow_.credits_arrived(from, credits) != Status::kOk) {
         ++counters_.malformed;
         return;
@@ -78,8 +79,8 @@ void VeloPath<D>::take_credits(DeviceAddr from, uint32_t credits) {
     send_control();
 }
 
-template <class D>
-void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::take_credit_packet(DeviceAddr from, const Packet& packet) {
     const PacketStatus status = PacketStatus::unpack(packet.status);
     uint32_t value = 0;
     std::memcpy(&value, packet.payload, std::min<size_t>(status.length, sizeof value));
@@ -96,8 +97,8 @@ void VeloPath<D>::take_credit_packet(DeviceAddr from, const Packet& packet) {
     take_control(from, kind, value);
 }
 
-template <class D>
-void VeloPath<D>::take_control(DeviceAddr from, flowctl::ControlKind kind, uint32_t value) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::take_control(DeviceAddr from, flowctl::ControlKind kind, uint32_t value) {
     switch (kind) {
         case flowctl::ControlKind::kCredits: break;
         case flowctl::ControlKind::kReturnRequest: ++counters_.requests_received; break;
@@ -112,8 +113,8 @@ void VeloPath<D>::take_control(DeviceAddr from, flowctl::ControlKind kind, uint3
     send_control();
 }
 
-template <class D>
-void VeloPath<D>::contact_retrieved(DeviceAddr from, uint32_t packets, bool ended) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::contact_retrieved(DeviceAddr from, uint32_t packets, bool ended) {
     counters_.contacts_received += packets;
     if (flow_.contact_retrieved(from, packets, ended) != Status::kOk) ++counters_.malformed;
     send_control();

@@ -19,45 +19,32 @@
 #include "velo/base/copy.h"
 #include "velo/credit_stalls.h"
 #include "velo/device.h"
+#include "velo/gather.h"
 #include "velo/velo.h"
 
 namespace velo {
 
-struct PlainCopy {
-    void operator()(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
-};
-
-/// Copies [offset, offset + bytes) of a message in two parts.
-template <class Copy = PlainCopy>
-void gather(const velo_send_t& send, uint32_t offset, std::byte* to, uint32_t bytes, Copy copy = {}) {
-    if (offset < send.bytes[0]) {
-        const uint32_t here = std::min(bytes, send.bytes[0] - offset);
-        copy(to, static_cast<const std::byte*>(send.data[0]) + offset, here);
-        to += here;
-        offset += here;
-        bytes -= here;
-    }
-    if (bytes != 0) {
-        copy(to, static_cast<const std::byte*>(send.data[1]) + (offset - send.bytes[0]), bytes);
-    }
-}
-
-/// Events that the path counts itself; what the device sees is in DeviceCounters.
-struct VeloPathCounters {
+/// Events that the channel counts itself; what the device sees is in DeviceCounters.
+struct PacketChannelCounters {
 #define VELO_PACKETS_COUNTER(name, field, text) uint64_t field = 0;
 #include "velo/counters.def"
 };
 
-template <class D>
-class VeloPath {
+/// A channel (velo/channel.h) over device D; `Clock` has now_ns().
+template <class D, class Clock = base::MonotonicClock>
+class PacketChannel {
   public:
+    static constexpr velo_path_t kPath = VELO_PATH_DEVICE;
+
     /// `message_bytes_max`: longest message, in either direction.
-    VeloPath(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max)
-        : device_(device),
+    PacketChannel(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max, const Clock& clock = {})
+        : clock_(clock),
+          device_(device),
           plan_(plan),
           flow_(plan),
           send_packets_max_(device.limits().send_packets_max),
-          message_bytes_max_(message_bytes_max) {}
+          message_bytes_max_(message_bytes_max),
+          gathers_(device.traits().gathers) {}
 
     /// Bytes of state of a peer, before it is talked to and afterwards, without what a device keeps.
     [[nodiscard]] static uint32_t idle_peer_bytes(const flowctl::Plan& plan) {
@@ -78,13 +65,19 @@ class VeloPath {
     /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
     /// call again later, with nothing else to this peer in between; kPeerDead.
     Status send(DeviceAddr to, velo_send_t& send);
-    /// The same for a message for which prepare() returned true, whole or not at all.
-    Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
+    /// The same for a message that has not begun, whole or not at all.
+    Status send_whole(DeviceAddr to, velo_send_t& send) {
+        return prepare(to, send.total) ? send_part(to, send, Parts::kWhole) : Status::kAgain;
+    }
     /// The same for several messages, none of which has begun, in one go: all or none.
     Status send_together(DeviceAddr to, std::span<velo_send_t* const> sends);
 
+    /// Short messages gain by going together (DeviceTraits::gathers).
+    [[nodiscard]] bool gathers() const { return gathers_; }
+    [[nodiscard]] uint32_t message_bytes_max() const { return message_bytes_max_; }
+
     /// Whether the message to this peer waits for credits. It need not be tried before take_ready() names the peer.
-    [[nodiscard]] bool waits_for_credits(DeviceAddr to) const { return flow_.waits_to_send(to); }
+    [[nodiscard]] bool waits(DeviceAddr to) const { return flow_.waits_to_send(to); }
     [[nodiscard]] bool take_ready(DeviceAddr& to) { return flow_.take_ready(to); }
 
     /// Takes credits that have arrived, as far as a message of `bytes` needs them. True: it could go at once.
@@ -119,12 +112,12 @@ class VeloPath {
     }
     [[nodiscard]] bool control_deferred() const { return flow_.control_refused(); }
 
-    [[nodiscard]] const VeloPathCounters& counters() const { return counters_; }
+    [[nodiscard]] const PacketChannelCounters& counters() const { return counters_; }
     [[nodiscard]] const CreditStalls& stalls() const { return stalls_; }
     /// The message to this peer that waited for credits waits no longer: send() does so when it leaves, the
     /// engine when it never will.
-    void stall_ended(DeviceAddr peer) { stalls_.ended(peer, now_ns()); }
-    void all_stalls_ended() { stalls_.all_ended(now_ns()); }
+    void stall_ended(DeviceAddr peer) { stalls_.ended(peer, clock_.now_ns()); }
+    void all_stalls_ended() { stalls_.all_ended(clock_.now_ns()); }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
     /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
     [[nodiscard]] uint32_t deferred_credits(DeviceAddr peer) const { return flow_.deferred_credits(peer); }
@@ -145,7 +138,7 @@ class VeloPath {
     };
     /// The packets of a part of a message, for Device::send().
     struct PartFill {
-        VeloPath& path;
+        PacketChannel& path;
         DeviceAddr to;
         const velo_send_t& send;
         bool contact;
@@ -170,7 +163,7 @@ class VeloPath {
     };
     /// The packets of several messages, likewise.
     struct TogetherFill {
-        VeloPath& path;
+        PacketChannel& path;
         DeviceAddr to;
         std::span<velo_send_t* const> sends;
         mutable size_t at = 0;       ///< message of the packet that was filled last
@@ -205,14 +198,6 @@ class VeloPath {
         if (plan_.mode != flowctl::Mode::kHardware) return packets;
         return std::min(packets, std::max(mailbox_slots(to) / kGuardedParts, kGuardedPacketsAtOnce));
     }
-    /// By the device's clock, if it has one: the simulated cluster's time is its own.
-    [[nodiscard]] uint64_t now_ns() const {
-        if constexpr (requires(const D& device) { device.clock_ns(); }) {
-            return device_.clock_ns();
-        } else {
-            return base::monotonic_ns();
-        }
-    }
     Status send_part(DeviceAddr to, velo_send_t& send, Parts parts = Parts::kAllowed);
     [[nodiscard]] auto control_sender() {
         return [this](DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
@@ -243,19 +228,21 @@ class VeloPath {
     bool take_run(DeviceAddr from, bool contact);
     std::unique_ptr<std::byte[]> take_buffer();
 
+    [[no_unique_address]] Clock clock_;
     D& device_;
     flowctl::Plan plan_;
     flowctl::FlowControl flow_;
     uint32_t send_packets_max_;  ///< of one send() of the device
     uint32_t message_bytes_max_;
+    bool gathers_;
     std::vector<PeerState> peers_;
     std::vector<std::unique_ptr<std::byte[]>> buffers_;
-    VeloPathCounters counters_;
+    PacketChannelCounters counters_;
     CreditStalls stalls_;
 };
 
-template <class D>
-Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
+template <class D, class Clock>
+Status PacketChannel<D, Clock>::send(DeviceAddr to, velo_send_t& send) {
     for (;;) {
         const uint32_t before = send.done;
         const Status status = send_part(to, send);
@@ -271,8 +258,8 @@ Status VeloPath<D>::send(DeviceAddr to, velo_send_t& send) {
     }
 }
 
-template <class D>
-Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
+template <class D, class Clock>
+Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     const uint32_t part_max = std::min(wanted, send_packets_max_);
@@ -287,7 +274,7 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
     const auto stall = [&] {
         if (send.stalled || parts == Parts::kWhole) return;
         send.stalled = true;
-        stalls_.began(to, now_ns());
+        stalls_.began(to, clock_.now_ns());
     };
     if (packets < part_max) {
         if (packets == 0 && flow_.by_contact(to)) {
@@ -339,8 +326,8 @@ Status VeloPath<D>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
 /// Credits are taken ahead of a longer message's last payload: the mailbox's lines, which the receiver has, come over
 /// one another's latency only while nothing else is stored between them (measured: 20 ns less at 256 bytes). If the
 /// packet is the first one as well, its line comes while credits are taken.
-template <class D>
-uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
+template <class D, class Clock>
+uint64_t PacketChannel<D, Clock>::PartFill::word(uint32_t index, std::byte* payload) const {
     const uint32_t offset = send.done + index * kPayload;
     const uint32_t length = std::min(send.total - offset, kPayload);
     PacketStatus status = this->status();
@@ -364,8 +351,8 @@ uint64_t VeloPath<D>::PartFill::word(uint32_t index, std::byte* payload) const {
 
 /// Those that lie in the last part that has bytes, whole, and are not the message's last. A queued message may have
 /// all its bytes in the first part.
-template <class D>
-BodyPackets VeloPath<D>::PartFill::body() const {
+template <class D, class Clock>
+BodyPackets PacketChannel<D, Clock>::PartFill::body() const {
     const uint32_t part = send.bytes[1] != 0 ? 1 : 0;
     const uint32_t start = part == 0 ? 0 : send.bytes[0];
     const uint32_t before = start - std::min(start, send.done);
@@ -378,8 +365,8 @@ BodyPackets VeloPath<D>::PartFill::body() const {
             .count = packets_for(send.total - offset) - 1};
 }
 
-template <class D>
-PacketRun VeloPath<D>::PartFill::run(uint32_t index) const {
+template <class D, class Clock>
+PacketRun PacketChannel<D, Clock>::PartFill::run(uint32_t index) const {
     const uint32_t offset = send.done + index * kPayload;
     if (contact || offset >= send.total) return {};
     const uint32_t count = packets_for(send.total - offset) - 1;
@@ -396,15 +383,15 @@ PacketRun VeloPath<D>::PartFill::run(uint32_t index) const {
     return run;
 }
 
-template <class D>
-typename VeloPath<D>::PartFill VeloPath<D>::TogetherFill::of(uint32_t index) const {
+template <class D, class Clock>
+typename PacketChannel<D, Clock>::PartFill PacketChannel<D, Clock>::TogetherFill::of(uint32_t index) const {
     if (index < first) at = first = 0;
     for (uint32_t packets; index - first >= (packets = packets_for(sends[at]->total)); ++at) first += packets;
     return {.path = path, .to = to, .send = *sends[at], .contact = false, .opens = 0};
 }
 
-template <class D>
-Status VeloPath<D>::send_together(DeviceAddr to, std::span<velo_send_t* const> sends) {
+template <class D, class Clock>
+Status PacketChannel<D, Clock>::send_together(DeviceAddr to, std::span<velo_send_t* const> sends) {
     uint32_t packets = 0;
     for (const velo_send_t* send : sends) packets += packets_for(send->total);
     if (!prepare_packets(to, packets)) return Status::kAgain;
@@ -425,8 +412,8 @@ Status VeloPath<D>::send_together(DeviceAddr to, std::span<velo_send_t* const> s
 /// How many of `packets` packets may go to a peer now. If credits do not suffice, the credit packets that
 /// are next in the mailbox are taken first: a peer that exchanges messages with this one has returned credits
 /// behind its own last message, which has not been polled since.
-template <class D>
-uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
+template <class D, class Clock>
+uint32_t PacketChannel<D, Clock>::credits_for(DeviceAddr to, uint32_t packets) {
     // Not more than a few, so that a peer that sends many does not hold this process.
     for (uint32_t taken = 0;; ++taken) {
         const uint32_t sendable = flow_.sendable(to, packets);
@@ -442,16 +429,16 @@ uint32_t VeloPath<D>::credits_for(DeviceAddr to, uint32_t packets) {
     }
 }
 
-template <class D>
-std::unique_ptr<std::byte[]> VeloPath<D>::take_buffer() {
+template <class D, class Clock>
+std::unique_ptr<std::byte[]> PacketChannel<D, Clock>::take_buffer() {
     if (buffers_.empty()) return std::make_unique_for_overwrite<std::byte[]>(message_bytes_max_);
     auto buffer = std::move(buffers_.back());
     buffers_.pop_back();
     return buffer;
 }
 
-template <class D>
-bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t length) {
+template <class D, class Clock>
+bool PacketChannel<D, Clock>::append(Reassembly& in, const std::byte* payload, uint32_t length) {
     if (length > message_bytes_max_ - in.bytes) return false;
     if (!in.buffer) in.buffer = take_buffer();
     std::byte* const to = in.buffer.get() + in.bytes;
@@ -464,15 +451,15 @@ bool VeloPath<D>::append(Reassembly& in, const std::byte* payload, uint32_t leng
     return true;
 }
 
-template <class D>
-void VeloPath<D>::retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end) {
+template <class D, class Clock>
+void PacketChannel<D, Clock>::retrieved(DeviceAddr from, uint32_t packets, flowctl::MessageEnd end) {
     if (flow_.packets_retrieved(from, packets, end) != Status::kOk) ++counters_.malformed;
     send_control();
 }
 
 /// Takes a run of body packets of one message, the shown one and those that follow. False: none.
-template <class D>
-bool VeloPath<D>::take_run(DeviceAddr from, bool contact) {
+template <class D, class Clock>
+bool PacketChannel<D, Clock>::take_run(DeviceAddr from, bool contact) {
     Reassembly& in = state(from).in;
     const uint32_t room = (message_bytes_max_ - in.bytes) / kPayload;
     if (in.broken || room == 0) return false;
@@ -489,9 +476,9 @@ bool VeloPath<D>::take_run(DeviceAddr from, bool contact) {
     return true;
 }
 
-template <class D>
+template <class D, class Clock>
 template <class Handler>
-uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
+uint32_t PacketChannel<D, Clock>::poll(uint32_t budget, Handler&& handler) {
     uint32_t taken = 0;
     DeviceAddr from = kNoAddr;
     alignas(16) std::array<std::byte, kPayloadBytes> single;
@@ -564,4 +551,4 @@ uint32_t VeloPath<D>::poll(uint32_t budget, Handler&& handler) {
 
 }  // namespace velo
 
-#include "velo/velo_path_control.h"
+#include "velo/packet_channel_control.h"
