@@ -23,17 +23,29 @@ bool of_flow_control(uint64_t status) {
 ClusterDevice::ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_node, const DeviceConfig& config)
     : cluster_(cluster),
       host_name_(config.host_name),
+      job_token_(config.job_token),
       process_(process),
       at_node_(at_node),
       slots_(config.mailbox_slots),
       contact_slots_(config.contact_slots),
-      ports_(config.ports),
       node_(config.node),
-      vpid_(config.vpid) {}
+      vpid_(config.vpid),
+      ports_(static_cast<uint8_t>(config.ports)) {
+    if (config.ports == 0 || config.ports > RmaUnit::kPortsMax) {
+        throw base::SetupError("process " + std::to_string(process) + " with " + std::to_string(config.ports) +
+                               " ports; give 1 to " + std::to_string(RmaUnit::kPortsMax));
+    }
+}
 
 ClusterDevice::Used& ClusterDevice::used() {
     if (!used_) used_ = std::make_unique<Used>();
     return *used_;
+}
+
+RmaUnit& ClusterDevice::rma() {
+    Used& u = used();
+    if (!u.rma) u.rma = std::make_unique<RmaUnit>(cluster_, *this, ports_, nullptr);
+    return *u.rma;
 }
 
 ClusterDevice& ClusterDevice::target(DeviceAddr peer) const {
@@ -59,8 +71,24 @@ void ClusterDevice::work(uint64_t ns) {
 
 void ClusterDevice::sleep() {
     asleep_ = true;
-    const uint64_t next_ns = used_ ? used_->mailbox.next_ns() : Cluster::kNever;
-    if (next_ns != Cluster::kNever) cluster_.schedule(*this, std::max(next_ns, clock_ns_));
+    if (!used_) return;
+    uint64_t next_ns = used_->mailbox.next_ns();
+    if (used_->rma) next_ns = std::min(next_ns, used_->rma->next_ns(clock_ns_));
+    if (next_ns != Cluster::kNever) wake(next_ns);
+}
+
+void ClusterDevice::wake(uint64_t at_ns) {
+    if (asleep_) cluster_.schedule(*this, std::max(at_ns, clock_ns_));
+}
+
+/// Peers that wait for it look again, and find it dead.
+void ClusterDevice::die(uint64_t at_ns) {
+    dead_ = true;
+    due_ns_ = Cluster::kNever;
+    advance_clock(at_ns);
+    if (!used_) return;
+    wake_contact_waiters();
+    for (DeviceAddr peer = 0; peer < peers(); ++peer) target(peer).wake(at_ns);
 }
 
 size_t ClusterDevice::address(std::span<std::byte> out) const {
@@ -75,9 +103,13 @@ Status ClusterDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer
     Address address;
     if (bytes.size() != sizeof address) return Status::kBadParam;
     std::memcpy(&address, bytes.data(), sizeof address);
-    if (address.magic != Address{}.magic || address.process >= cluster_.processes() ||
+    if (address.magic != Address{}.magic || address.reserved != 0 || address.process >= cluster_.processes() ||
         address.process == process_) {
         return Status::kBadParam;
+    }
+    if (used().peers.find(address.process) == kNoAddr) {
+        const ClusterDevice& other = cluster_[address.process];
+        if (other.job_token_ != job_token_ || other.ended()) return Status::kUnsupported;
     }
     peer = meet(address.process);
     return Status::kOk;
@@ -92,11 +124,11 @@ DevicePeer ClusterDevice::peer(DeviceAddr peer) const {
 }
 
 bool ClusterDevice::alive(DeviceAddr peer) const {
-    return target(peer).ending_ == base::Ending::kNone;
+    return !target(peer).ended();
 }
 
 base::Ending ClusterDevice::announced_ending(DeviceAddr peer) const {
-    return target(peer).ending_;
+    return target(peer).ending();
 }
 
 bool ClusterDevice::claim_report(DeviceAddr peer) {
@@ -160,7 +192,7 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
         index += entry.packets;
         mailbox.push(std::move(entry));
     }
-    if (receiver.asleep_) cluster_.schedule(receiver, std::max(first_ns, receiver.clock_ns_));
+    receiver.wake(first_ns);
     return Status::kOk;
 }
 
@@ -208,14 +240,18 @@ bool ClusterDevice::take_contact_slot(ClusterDevice& target) {
     return false;
 }
 
-/// A sender that found all of them taken looks again.
 void ClusterDevice::free_contacts(uint32_t count) {
     VELO_CHECK(count <= used_->contacts, "%u contact slots of %u", count, used_->contacts);
     used_->contacts -= count;
+    wake_contact_waiters();
+}
+
+/// A sender that found all of them taken looks again.
+void ClusterDevice::wake_contact_waiters() {
     for (const uint32_t process : used_->contact_waiters) {
         ClusterDevice& waiter = cluster_[process];
         ++waiter.used().contact_wakes;
-        if (waiter.asleep_) cluster_.schedule(waiter, std::max(clock_ns_, waiter.clock_ns_));
+        waiter.wake(clock_ns_);
     }
     used_->contact_waiters.clear();
 }
@@ -252,10 +288,28 @@ uint32_t ClusterDevice::take_run(std::byte* out, uint32_t packets) {
 
 DeviceReport ClusterDevice::report(DeviceAddr peer) const {
     const ClusterDevice& device = peer == kNoAddr ? *this : target(peer);
-    if (!device.used_) return {.mailbox_slots = device.slots_};
+    const RmaUnit* const rma = peer == kNoAddr ? nullptr : rma_if_used();
+    const uint32_t operations = rma == nullptr ? 0 : rma->operations(peer);
+    if (!device.used_) return {.mailbox_slots = device.slots_, .operations = operations};
     return {.mailbox_written = device.used_->mailbox.claimed(),
             .mailbox_read = device.used_->mailbox.taken(),
-            .mailbox_slots = device.slots_};
+            .mailbox_slots = device.slots_,
+            .operations = operations};
+}
+
+DeviceLimits ClusterDevice::limits() const {
+    return {.ports = ports_,
+            .mailbox_slots = slots_,
+            .rma_bytes_max = RmaUnit::kBytesMax,
+            .rma_outstanding_max = ports_ * RmaUnit::kPortOperationsMax,
+            .registrations_max = RegistrationTable::kEntriesMax};
+}
+
+DeviceCounters ClusterDevice::counters() const {
+    if (!used_) return {};
+    DeviceCounters counters = used_->counters;
+    if (used_->rma) used_->rma->add_counters(counters);
+    return counters;
 }
 
 }  // namespace velo::cluster
