@@ -86,11 +86,12 @@ Status RmaUnit::post(const RmaOperation& what) {
     port.free_ns = std::max(now_ns, port.free_ns) + operation.fault.late_there_ns + config.start_ns + data_ns;
     const uint64_t access_ns = port.free_ns + way_ns;
     port.last_end_ns = std::max(access_ns + operation.fault.late_back_ns + way_ns, port.last_end_ns);
-    operation.end_ns = port.last_end_ns;
     operation.stage = Stage::kLeft;
     ++port.outstanding;
     ++counters_.rma_posted;
+    // Both now, so that operations of a port that end at the same time end in the order posted.
     cluster_.schedule_rma(owner_, index, access_ns);
+    cluster_.schedule_rma(owner_, index, port.last_end_ns);
     return Status::kOk;
 }
 
@@ -106,7 +107,6 @@ void RmaUnit::advance(uint32_t index, uint64_t at_ns) {
     operation.status = access(operation, at_ns);
     operation.stage = Stage::kAccessed;
     trace(operation, at_ns);
-    cluster_.schedule_rma(owner_, index, operation.end_ns);
 }
 
 /// Nothing of an ended process is touched, neither as the target nor as the requester.

@@ -5,7 +5,7 @@
 /// their latencies, and those of different ports are independent. RMA takes no room from VELO's packets (FC 3).
 ///
 /// The target's memory is accessed in one moment, when the last byte is there: its registration and its process must
-/// be valid until then. The Cluster calls advance() at that moment, and again at the operation's end.
+/// be valid until then. The Cluster calls advance() at that moment, and again at the operation's end, in this order.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,6 @@ class RmaUnit {
     struct Operation {
         RmaOperation what;
         RmaFault fault;
-        uint64_t end_ns = 0;
         uint64_t value = 0;
         uint32_t process = 0;  ///< the target
         Stage stage = Stage::kFree;
