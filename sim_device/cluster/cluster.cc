@@ -80,12 +80,11 @@ void Cluster::die(ClusterDevice& device, uint64_t at_ns) {
 }
 
 uint64_t Cluster::carry(uint32_t from_node, uint32_t to_node, PacketWriter writer,
-                        std::span<uint64_t> times_ns, uint64_t not_before_ns, bool weightless) {
+                        std::span<uint64_t> times_ns, uint64_t not_before_ns, uint64_t late_ns, bool weightless) {
     const FaultConfig& faults = config_.faults;
-    uint64_t late_ns = 0;
     if (writer.start_ns + writer.packet_ns < faults.until_ns && faults.delay_ns_max != 0 &&
         random(fault_state_) % 1000 < faults.delay_permille) {
-        late_ns = random(fault_state_) % faults.delay_ns_max;
+        late_ns += random(fault_state_) % faults.delay_ns_max;
     }
     uint64_t written_ns = writer.start_ns;
     if (weightless) {

@@ -92,11 +92,12 @@ class Cluster {
     void kill(uint32_t process, uint64_t at_ns);
 
     /// Sends as many packets as `times_ns` has entries on their way, and sets them to when each arrives: not
-    /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process.
+    /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process, and by
+    /// `late_ns` later than they would.
     /// Returns when the writer has written the last one. `weightless`: without taking room from others
     /// (NetworkConfig::control_free).
     uint64_t carry(uint32_t from_node, uint32_t to_node, PacketWriter writer, std::span<uint64_t> times_ns,
-                   uint64_t not_before_ns, bool weightless);
+                   uint64_t not_before_ns, uint64_t late_ns, bool weightless);
 
     [[nodiscard]] uint64_t latency_ns(uint32_t from_node, uint32_t to_node) const {
         return network_.latency_ns(from_node, to_node);

@@ -35,6 +35,7 @@ ClusterDevice::ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_nod
         throw base::SetupError("process " + std::to_string(process) + " with " + std::to_string(config.ports) +
                                " ports; give 1 to " + std::to_string(RmaUnit::kPortsMax));
     }
+    if (!config.faults.empty()) used().faults = base::Faults::parse(config.faults, config.node, config.vpid);
 }
 
 ClusterDevice::Used& ClusterDevice::used() {
@@ -44,7 +45,7 @@ ClusterDevice::Used& ClusterDevice::used() {
 
 RmaUnit& ClusterDevice::rma() {
     Used& u = used();
-    if (!u.rma) u.rma = std::make_unique<RmaUnit>(cluster_, *this, ports_, nullptr);
+    if (!u.rma) u.rma = std::make_unique<RmaUnit>(cluster_, *this, ports_, u.faults.get());
     return *u.rma;
 }
 
@@ -72,7 +73,7 @@ void ClusterDevice::work(uint64_t ns) {
 void ClusterDevice::sleep() {
     asleep_ = true;
     if (!used_) return;
-    uint64_t next_ns = used_->mailbox.next_ns();
+    uint64_t next_ns = std::max(used_->mailbox.next_ns(), used_->stalled_until_ns);
     if (used_->rma) next_ns = std::min(next_ns, used_->rma->next_ns(clock_ns_));
     if (next_ns != Cluster::kNever) wake(next_ns);
 }
@@ -88,7 +89,7 @@ void ClusterDevice::die(uint64_t at_ns) {
     advance_clock(at_ns);
     if (!used_) return;
     wake_contact_waiters();
-    for (DeviceAddr peer = 0; peer < peers(); ++peer) target(peer).wake(at_ns);
+    for (DeviceAddr peer = 0; peer < peers(); ++peer) target(peer).wake(clock_ns_);
 }
 
 size_t ClusterDevice::address(std::span<std::byte> out) const {
@@ -124,7 +125,7 @@ DevicePeer ClusterDevice::peer(DeviceAddr peer) const {
 }
 
 bool ClusterDevice::alive(DeviceAddr peer) const {
-    return !target(peer).ended();
+    return !dead_ && !target(peer).ended();
 }
 
 base::Ending ClusterDevice::announced_ending(DeviceAddr peer) const {
@@ -165,9 +166,10 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
         control && cpu.control_free ? 0 : cluster_.jittered(cpu.send_ns + (control ? cpu.credit_ns : 0));
     static thread_local std::vector<uint64_t> times_ns;  // one sender is at work at a time
     times_ns.resize(packets);
+    const uint64_t late_ns = sender.faults ? sender.faults->packet_delay_ns() : 0;
     clock_ns_ =
         cluster_.carry(at_node_, receiver.at_node_, {.start_ns = clock_ns_, .packet_ns = packet_ns}, times_ns,
-                       peer.last_arrival_ns, control && cluster_.config().network.control_free);
+                       peer.last_arrival_ns, late_ns, control && cluster_.config().network.control_free);
     const uint64_t first_ns = times_ns.front();
     const uint64_t last_ns = times_ns.back();
     VELO_CHECK(first_ns >= peer.last_arrival_ns && first_ns <= last_ns,
@@ -196,6 +198,24 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
     return Status::kOk;
 }
 
+/// Whether an injected fault kills this process rather than let it send these packets.
+bool ClusterDevice::dies_by_fault(uint32_t packets) {
+    if (!used_->faults->dies(used_->counters.packets_sent + packets)) return false;
+    cluster_.kill(process_, 0);
+    return true;
+}
+
+/// Whether an injected fault hides the next packet. It is drawn once for each packet that is about to be shown.
+bool ClusterDevice::stalled(Used& receiver) const {
+    if (receiver.stall_drawn_at != receiver.mailbox.taken()) {
+        receiver.stall_drawn_at = receiver.mailbox.taken();
+        if (const uint64_t stall_ns = receiver.faults->mailbox_stall_ns(); stall_ns != 0) {
+            receiver.stalled_until_ns = clock_ns_ + stall_ns;
+        }
+    }
+    return clock_ns_ < receiver.stalled_until_ns;
+}
+
 const Packet* ClusterDevice::peek(DeviceAddr& from) {
     if (!used_) return nullptr;
     Mailbox& mailbox = used_->mailbox;
@@ -204,6 +224,7 @@ const Packet* ClusterDevice::peek(DeviceAddr& from) {
         const uint64_t next_ns = mailbox.next_ns();
         if (next_ns == Mailbox::kNever || next_ns > clock_ns_ + cluster_.config().cpu.poll_ns) return nullptr;
         advance_clock(next_ns);
+        if (used_->faults && stalled(*used_)) return nullptr;
     }
     const Entry& entry = mailbox.show();
     from = entry.source;
@@ -309,6 +330,7 @@ DeviceCounters ClusterDevice::counters() const {
     if (!used_) return {};
     DeviceCounters counters = used_->counters;
     if (used_->rma) used_->rma->add_counters(counters);
+    if (used_->faults) counters.faults_injected += used_->faults->injected();
     return counters;
 }
 

@@ -16,6 +16,7 @@
 #include "sim_device/cluster/mailbox.h"
 #include "sim_device/cluster/peer_table.h"
 #include "sim_device/cluster/rma_unit.h"
+#include "velo/base/faults.h"
 #include "velo/device.h"
 
 namespace velo::cluster {
@@ -115,12 +116,17 @@ class ClusterDevice {
         uint32_t contacts = 0;                  ///< contact slots that are taken
         std::vector<uint32_t> contact_waiters;  ///< processes that found none free
         uint64_t contact_wakes = 0;
+        std::unique_ptr<base::Faults> faults;  ///< of DeviceConfig::faults; nullptr: none
+        uint64_t stalled_until_ns = 0;         ///< by a fault
+        uint64_t stall_drawn_at = UINT64_MAX;  ///< position in the mailbox
         std::unique_ptr<RmaUnit> rma;
     };
     Used& used();
     [[nodiscard]] base::Ending ending() const { return static_cast<base::Ending>(ending_); }
     void die(uint64_t at_ns);
     void wake_contact_waiters();
+    bool dies_by_fault(uint32_t packets);
+    bool stalled(Used& receiver) const;
     template <class Fill>
     void pack(uint32_t packets, Fill& fill, std::vector<Entry>& entries);
     Status launch(Used& sender, DeviceAddr to, uint32_t packets, std::vector<Entry>& entries);

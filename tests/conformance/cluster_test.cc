@@ -2,6 +2,7 @@
 #include "tests/conformance/atomic_suite.h"
 #include "tests/conformance/cluster_fabric.h"
 #include "tests/conformance/connect_suite.h"
+#include "tests/conformance/fault_suite.h"
 #include "tests/conformance/rma_suite.h"
 #include "tests/conformance/velo_suite.h"
 
@@ -20,5 +21,6 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceRma, ClusterFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceKeys, ClusterFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceNotify, ClusterFabric);
 INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceAtomic, ClusterFabric);
+INSTANTIATE_TYPED_TEST_SUITE_P(Cluster, DeviceFaults, ClusterFabric);
 
 }  // namespace velo::conformance

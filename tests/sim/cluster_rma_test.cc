@@ -502,7 +502,34 @@ TEST(ClusterRma, a_post_that_a_fault_refuses_wakes_its_process_to_try_again) {
     EXPECT_EQ(rig[0].counters().rma_posted, posted + 50);
 }
 
-/// A run of both processes' operations under all faults; its trace, and the arrivals of some packets in it.
+TEST(ClusterRma, faults_of_one_process_wake_those_that_wait_for_them) {
+    Cluster cluster({.topology = Topology({4, 1, 1}, false)});
+    for (const char* faults : {"stall=1:5us,seed=1", "die_after=1", ""}) {
+        cluster.open(cluster.processes(), {.mailbox_slots = 8, .faults = faults});
+    }
+    const auto fill = [](uint32_t, std::byte*) { return PacketStatus{}; };
+    const DeviceAddr stalled = cluster[1].meet(0);
+    ASSERT_EQ(cluster[1].send(stalled, 1, Admission::kCredited, fill), Status::kOk);
+    cluster[0].sleep();
+    ASSERT_EQ(cluster.next(), &cluster[0]);
+    const uint64_t arrival_ns = cluster[0].clock_ns();
+    DeviceAddr from = kNoAddr;
+    EXPECT_EQ(cluster[0].peek(from), nullptr);
+    cluster[0].sleep();
+    ASSERT_EQ(cluster.next(), &cluster[0]);
+    EXPECT_EQ(cluster[0].clock_ns(), arrival_ns + 5'000);
+    EXPECT_NE(cluster[0].peek(from), nullptr);
+
+    cluster[2].meet(1);
+    cluster[2].sleep();
+    cluster[1].advance_clock(50'000);
+    EXPECT_EQ(cluster[1].send(stalled, 1, Admission::kCredited, fill), Status::kPeerDead);
+    ASSERT_EQ(cluster.next(), &cluster[2]);
+    EXPECT_EQ(cluster[2].clock_ns(), 50'000u);
+    EXPECT_FALSE(cluster[2].alive(cluster[2].meet(1)));
+}
+
+/// A run of process 0's operations under all faults; its trace, and the arrivals of some packets in it.
 std::pair<uint64_t, std::vector<uint64_t>> mixed_run(uint64_t seed, bool rma) {
     FaultConfig faults = {.delay_permille = 300, .delay_ns_max = 10'000, .until_ns = 10'000'000};
     faults.rma_fail_permille = faults.rma_refuse_permille = faults.rma_again_permille = 100;
