@@ -16,6 +16,7 @@
 
 #include "sim_device/cluster/cluster_device.h"
 #include "sim_device/cluster/network.h"
+#include "sim_device/cluster/rma_unit.h"
 #include "sim_device/cluster/topology.h"
 #include "sim_device/cluster/trace_hash.h"
 
@@ -38,22 +39,30 @@ struct CpuConfig {
     bool control_free = false;     ///< explicit packets of flow control take none of this time (FC 7.1)
 };
 
-/// Faults until `until_ns`: nothing is lost or reordered between two processes, only late.
+/// Faults until `until_ns`. Of packets nothing is lost or reordered between two processes, only late. Faults of RMA
+/// have a random stream of their own.
 struct FaultConfig {
     uint32_t delay_permille = 0;  ///< of the runs of packets
     uint32_t delay_ns_max = 0;
     uint32_t stall_permille = 0;  ///< of the steps of a process
     uint32_t stall_ns_max = 0;
     uint64_t until_ns = 0;
+    uint32_t rma_fail_permille = 0;    ///< operations that end with kFailed; some of their bytes may have moved
+    uint32_t rma_refuse_permille = 0;  ///< operations that end with kUnsupported; nothing has moved
+    uint32_t rma_again_permille = 0;   ///< posts that are answered by kAgain
+    uint32_t rma_delay_permille = 0;   ///< operations that leave late, or end late
+    uint32_t rma_delay_ns_max = 0;
 };
 
 struct ClusterConfig {
     Topology topology{{1, 1, 1}, false};
     NetworkConfig network{};
     CpuConfig cpu{};
+    RmaConfig rma{};
     FaultConfig faults{};
     uint64_t seed = 1;
-    bool whole_payloads = false;  ///< carry all bytes of every packet, for tests of a device
+    /// Carry all bytes of every packet, put and get. Without it, keys and ranges of RMA are still checked.
+    bool whole_payloads = false;
 };
 
 /// Owner: the driver. Thread: one. Holds every device until it ends.
@@ -73,15 +82,22 @@ class Cluster {
 
     /// Makes a process due at `at_ns`, or earlier if it is already.
     void schedule(ClusterDevice& device, uint64_t at_ns);
-    /// Takes the process that is due next and sets its clock; nullptr when none is.
-    ClusterDevice* next();
+    /// Takes the process that is due next and sets its clock; nullptr when none is until `until_ns`. Accesses and ends
+    /// of RMA operations, and deaths, happen here when their time has come.
+    ClusterDevice* next(uint64_t until_ns = kNever);
+    /// Has operation number `operation` of a device's RMA unit go on at `at_ns`.
+    void schedule_rma(ClusterDevice& device, uint32_t operation, uint64_t at_ns);
+    /// The process dies at `at_ns`, or now if that has passed: it is never due again, and says nothing of its end.
+    /// Packets that it has sent arrive. RMA operations end with kPeerDead unless they have accessed memory before.
+    void kill(uint32_t process, uint64_t at_ns);
 
     /// Sends as many packets as `times_ns` has entries on their way, and sets them to when each arrives: not
-    /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process.
+    /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process, and by
+    /// `late_ns` later than they would.
     /// Returns when the writer has written the last one. `weightless`: without taking room from others
     /// (NetworkConfig::control_free).
     uint64_t carry(uint32_t from_node, uint32_t to_node, PacketWriter writer, std::span<uint64_t> times_ns,
-                   uint64_t not_before_ns, bool weightless);
+                   uint64_t not_before_ns, uint64_t late_ns, bool weightless);
 
     [[nodiscard]] uint64_t latency_ns(uint32_t from_node, uint32_t to_node) const {
         return network_.latency_ns(from_node, to_node);
@@ -95,6 +111,10 @@ class Cluster {
 
     /// How long a process does nothing now, by the faults; 0: not at all.
     uint64_t stall_ns(uint64_t now_ns);
+    /// The fault of an RMA operation that is posted now.
+    RmaFault draw_rma_fault(uint64_t now_ns);
+    /// Whether a fault refuses an operation that is posted now.
+    bool draw_rma_again(uint64_t now_ns);
 
     /// A time of the CPU with its jitter.
     uint64_t jittered(uint64_t ns) {
@@ -110,10 +130,13 @@ class Cluster {
     TraceHash& trace() { return trace_; }
 
   private:
+    static constexpr uint32_t kStep = UINT32_MAX;
+    static constexpr uint32_t kDeath = UINT32_MAX - 1;
     struct Due {
         uint64_t at_ns;
         uint64_t sequence;
         uint32_t process;
+        uint32_t what;  ///< kStep, kDeath, or the number of an RMA operation
         bool operator<(const Due& other) const {  // the queue's front is the largest
             return at_ns != other.at_ns ? at_ns > other.at_ns : sequence > other.sequence;
         }
@@ -125,6 +148,8 @@ class Cluster {
     };
 
     static uint64_t random(uint64_t& state);
+    static bool hits(uint64_t& state, uint32_t permille) { return random(state) % 1000 < permille; }
+    void die(ClusterDevice& device, uint64_t at_ns);
 
     ClusterConfig config_;
     Network network_;
@@ -137,6 +162,7 @@ class Cluster {
     std::vector<bool> held_;
     uint64_t fault_state_;
     uint64_t jitter_state_;
+    uint64_t rma_fault_state_;
     TraceHash trace_;
 };
 

@@ -23,17 +23,30 @@ bool of_flow_control(uint64_t status) {
 ClusterDevice::ClusterDevice(Cluster& cluster, uint32_t process, uint32_t at_node, const DeviceConfig& config)
     : cluster_(cluster),
       host_name_(config.host_name),
+      job_token_(config.job_token),
       process_(process),
       at_node_(at_node),
       slots_(config.mailbox_slots),
       contact_slots_(config.contact_slots),
-      ports_(config.ports),
       node_(config.node),
-      vpid_(config.vpid) {}
+      vpid_(config.vpid),
+      ports_(static_cast<uint8_t>(config.ports)) {
+    if (config.ports == 0 || config.ports > RmaUnit::kPortsMax) {
+        throw base::SetupError("process " + std::to_string(process) + " with " + std::to_string(config.ports) +
+                               " ports; give 1 to " + std::to_string(RmaUnit::kPortsMax));
+    }
+    if (!config.faults.empty()) used().faults = base::Faults::parse(config.faults, config.node, config.vpid);
+}
 
 ClusterDevice::Used& ClusterDevice::used() {
     if (!used_) used_ = std::make_unique<Used>();
     return *used_;
+}
+
+RmaUnit& ClusterDevice::rma() {
+    Used& u = used();
+    if (!u.rma) u.rma = std::make_unique<RmaUnit>(cluster_, *this, ports_, u.faults.get());
+    return *u.rma;
 }
 
 ClusterDevice& ClusterDevice::target(DeviceAddr peer) const {
@@ -59,8 +72,24 @@ void ClusterDevice::work(uint64_t ns) {
 
 void ClusterDevice::sleep() {
     asleep_ = true;
-    const uint64_t next_ns = used_ ? used_->mailbox.next_ns() : Cluster::kNever;
-    if (next_ns != Cluster::kNever) cluster_.schedule(*this, std::max(next_ns, clock_ns_));
+    if (!used_) return;
+    uint64_t next_ns = std::max(used_->mailbox.next_ns(), used_->stalled_until_ns);
+    if (used_->rma) next_ns = std::min(next_ns, used_->rma->next_ns(clock_ns_));
+    if (next_ns != Cluster::kNever) wake(next_ns);
+}
+
+void ClusterDevice::wake(uint64_t at_ns) {
+    if (asleep_) cluster_.schedule(*this, std::max(at_ns, clock_ns_));
+}
+
+/// Peers that wait for it look again, and find it dead.
+void ClusterDevice::die(uint64_t at_ns) {
+    dead_ = true;
+    due_ns_ = Cluster::kNever;
+    advance_clock(at_ns);
+    if (!used_) return;
+    wake_contact_waiters();
+    for (DeviceAddr peer = 0; peer < peers(); ++peer) target(peer).wake(clock_ns_);
 }
 
 size_t ClusterDevice::address(std::span<std::byte> out) const {
@@ -75,9 +104,13 @@ Status ClusterDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer
     Address address;
     if (bytes.size() != sizeof address) return Status::kBadParam;
     std::memcpy(&address, bytes.data(), sizeof address);
-    if (address.magic != Address{}.magic || address.process >= cluster_.processes() ||
+    if (address.magic != Address{}.magic || address.reserved != 0 || address.process >= cluster_.processes() ||
         address.process == process_) {
         return Status::kBadParam;
+    }
+    if (used().peers.find(address.process) == kNoAddr) {
+        const ClusterDevice& other = cluster_[address.process];
+        if (other.job_token_ != job_token_ || other.ended()) return Status::kUnsupported;
     }
     peer = meet(address.process);
     return Status::kOk;
@@ -92,11 +125,11 @@ DevicePeer ClusterDevice::peer(DeviceAddr peer) const {
 }
 
 bool ClusterDevice::alive(DeviceAddr peer) const {
-    return target(peer).ending_ == base::Ending::kNone;
+    return !dead_ && !target(peer).ended();
 }
 
 base::Ending ClusterDevice::announced_ending(DeviceAddr peer) const {
-    return target(peer).ending_;
+    return target(peer).ending();
 }
 
 bool ClusterDevice::claim_report(DeviceAddr peer) {
@@ -133,9 +166,10 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
         control && cpu.control_free ? 0 : cluster_.jittered(cpu.send_ns + (control ? cpu.credit_ns : 0));
     static thread_local std::vector<uint64_t> times_ns;  // one sender is at work at a time
     times_ns.resize(packets);
+    const uint64_t late_ns = sender.faults ? sender.faults->packet_delay_ns() : 0;
     clock_ns_ =
         cluster_.carry(at_node_, receiver.at_node_, {.start_ns = clock_ns_, .packet_ns = packet_ns}, times_ns,
-                       peer.last_arrival_ns, control && cluster_.config().network.control_free);
+                       peer.last_arrival_ns, late_ns, control && cluster_.config().network.control_free);
     const uint64_t first_ns = times_ns.front();
     const uint64_t last_ns = times_ns.back();
     VELO_CHECK(first_ns >= peer.last_arrival_ns && first_ns <= last_ns,
@@ -160,8 +194,26 @@ Status ClusterDevice::launch(Used& sender, DeviceAddr to, uint32_t packets, std:
         index += entry.packets;
         mailbox.push(std::move(entry));
     }
-    if (receiver.asleep_) cluster_.schedule(receiver, std::max(first_ns, receiver.clock_ns_));
+    receiver.wake(first_ns);
     return Status::kOk;
+}
+
+/// Whether an injected fault kills this process rather than let it send these packets.
+bool ClusterDevice::dies_by_fault(uint32_t packets) {
+    if (!used_->faults->dies(used_->counters.packets_sent + packets)) return false;
+    cluster_.kill(process_, 0);
+    return true;
+}
+
+/// Whether an injected fault hides the next packet. It is drawn once for each packet that is about to be shown.
+bool ClusterDevice::stalled(Used& receiver) const {
+    if (receiver.stall_drawn_at != receiver.mailbox.taken()) {
+        receiver.stall_drawn_at = receiver.mailbox.taken();
+        if (const uint64_t stall_ns = receiver.faults->mailbox_stall_ns(); stall_ns != 0) {
+            receiver.stalled_until_ns = clock_ns_ + stall_ns;
+        }
+    }
+    return clock_ns_ < receiver.stalled_until_ns;
 }
 
 const Packet* ClusterDevice::peek(DeviceAddr& from) {
@@ -172,6 +224,7 @@ const Packet* ClusterDevice::peek(DeviceAddr& from) {
         const uint64_t next_ns = mailbox.next_ns();
         if (next_ns == Mailbox::kNever || next_ns > clock_ns_ + cluster_.config().cpu.poll_ns) return nullptr;
         advance_clock(next_ns);
+        if (used_->faults && stalled(*used_)) return nullptr;
     }
     const Entry& entry = mailbox.show();
     from = entry.source;
@@ -208,14 +261,18 @@ bool ClusterDevice::take_contact_slot(ClusterDevice& target) {
     return false;
 }
 
-/// A sender that found all of them taken looks again.
 void ClusterDevice::free_contacts(uint32_t count) {
     VELO_CHECK(count <= used_->contacts, "%u contact slots of %u", count, used_->contacts);
     used_->contacts -= count;
+    wake_contact_waiters();
+}
+
+/// A sender that found all of them taken looks again.
+void ClusterDevice::wake_contact_waiters() {
     for (const uint32_t process : used_->contact_waiters) {
         ClusterDevice& waiter = cluster_[process];
         ++waiter.used().contact_wakes;
-        if (waiter.asleep_) cluster_.schedule(waiter, std::max(clock_ns_, waiter.clock_ns_));
+        waiter.wake(clock_ns_);
     }
     used_->contact_waiters.clear();
 }
@@ -252,10 +309,29 @@ uint32_t ClusterDevice::take_run(std::byte* out, uint32_t packets) {
 
 DeviceReport ClusterDevice::report(DeviceAddr peer) const {
     const ClusterDevice& device = peer == kNoAddr ? *this : target(peer);
-    if (!device.used_) return {.mailbox_slots = device.slots_};
+    const RmaUnit* const rma = peer == kNoAddr ? nullptr : rma_if_used();
+    const uint32_t operations = rma == nullptr ? 0 : rma->operations(peer);
+    if (!device.used_) return {.mailbox_slots = device.slots_, .operations = operations};
     return {.mailbox_written = device.used_->mailbox.claimed(),
             .mailbox_read = device.used_->mailbox.taken(),
-            .mailbox_slots = device.slots_};
+            .mailbox_slots = device.slots_,
+            .operations = operations};
+}
+
+DeviceLimits ClusterDevice::limits() const {
+    return {.ports = ports_,
+            .mailbox_slots = slots_,
+            .rma_bytes_max = RmaUnit::kBytesMax,
+            .rma_outstanding_max = ports_ * RmaUnit::kPortOperationsMax,
+            .registrations_max = RegistrationTable::kEntriesMax};
+}
+
+DeviceCounters ClusterDevice::counters() const {
+    if (!used_) return {};
+    DeviceCounters counters = used_->counters;
+    if (used_->rma) used_->rma->add_counters(counters);
+    if (used_->faults) counters.faults_injected += used_->faults->injected();
+    return counters;
 }
 
 }  // namespace velo::cluster

@@ -1,8 +1,7 @@
 /// The device of one simulated process: a Device (velo/device.h) whose packets go through a Cluster.
 ///
-/// The VELO part is complete. RMA is not simulated: register_memory() and post() answer kUnsupported, which a
-/// device may. A guarded send that finds the mailbox full holds all of its node, whoever sends to whom, until
-/// there is room, because EXTOLL's back-pressure ends at the sender's NIC (FC 2); send() then answers kAgain.
+/// RmaUnit does its RMA. A guarded send that finds the mailbox full holds all of its node, whoever sends to whom,
+/// until there is room, because EXTOLL's back-pressure ends at the sender's NIC (FC 2); send() then answers kAgain.
 /// A credited one that does throws SimulationError: credits that allow it are wrong.
 #pragma once
 
@@ -16,6 +15,8 @@
 
 #include "sim_device/cluster/mailbox.h"
 #include "sim_device/cluster/peer_table.h"
+#include "sim_device/cluster/rma_unit.h"
+#include "velo/base/faults.h"
 #include "velo/device.h"
 
 namespace velo::cluster {
@@ -35,6 +36,13 @@ class ClusterDevice {
 
     [[nodiscard]] uint32_t process() const { return process_; }
     [[nodiscard]] uint32_t at_node() const { return at_node_; }
+    [[nodiscard]] uint16_t node() const { return node_; }
+    [[nodiscard]] uint8_t vpid() const { return vpid_; }
+    /// It was killed, or has announced its end.
+    [[nodiscard]] bool ended() const { return dead_ || ending() != base::Ending::kNone; }
+    RmaUnit& rma();
+    /// nullptr before the first use of RMA.
+    [[nodiscard]] const RmaUnit* rma_if_used() const { return used_ ? used_->rma.get() : nullptr; }
 
     // Virtual time.
 
@@ -46,6 +54,8 @@ class ClusterDevice {
     /// Whether the process waits for an arrival or for its node; the Cluster wakes only those that do.
     [[nodiscard]] bool asleep() const { return asleep_; }
     void sleep();
+    /// If it is asleep, it is due at `at_ns`, or at its clock if that is later.
+    void wake(uint64_t at_ns);
     /// How often a contact slot that this process had found taken became free.
     [[nodiscard]] uint64_t contact_wakes() const { return used_ ? used_->contact_wakes : 0; }
 
@@ -57,7 +67,10 @@ class ClusterDevice {
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const;
     [[nodiscard]] bool alive(DeviceAddr peer) const;
     void watch(DeviceAddr) {}
-    void announce_ending(base::Ending ending) { ending_ = ending; }
+    /// A process that was killed announces nothing.
+    void announce_ending(base::Ending ending) {
+        if (!dead_) ending_ = static_cast<uint8_t>(ending);
+    }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
     bool claim_report(DeviceAddr peer);
     template <class Fill>
@@ -66,19 +79,23 @@ class ClusterDevice {
     void advance();
     /// If payloads are not carried whole, only the head of a run's first packet is written to `out`.
     uint32_t take_run(std::byte* out, uint32_t packets);
-    Status register_memory(void*, size_t, Access, Registration&) { return Status::kUnsupported; }
-    Status deregister(const Registration&) { return Status::kBadParam; }
-    Status post(const RmaOperation&) { return Status::kUnsupported; }
-    bool poll_notification(Notification&) { return false; }
+    Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out) {
+        return rma().registrations().add(base, bytes, access, out);
+    }
+    Status deregister(const Registration& registration) { return rma().registrations().remove(registration); }
+    Status post(const RmaOperation& operation) { return rma().post(operation); }
+    bool poll_notification(Notification& notification) {
+        return used_ && used_->rma && used_->rma->poll_notification(clock_ns_, notification);
+    }
     uint32_t progress(uint64_t now_ns) {
         advance_clock(now_ns);
         return 0;
     }
     [[nodiscard]] DeviceReport report(DeviceAddr peer) const;
-    [[nodiscard]] DeviceLimits limits() const { return {.ports = ports_, .mailbox_slots = slots_}; }
-    [[nodiscard]] DeviceCounters counters() const { return used_ ? used_->counters : DeviceCounters{}; }
+    [[nodiscard]] DeviceLimits limits() const;
+    [[nodiscard]] DeviceCounters counters() const;
 
-    static constexpr DeviceTraits kTraits = {.atomics = false, .notifies_targets = false};
+    static constexpr DeviceTraits kTraits = {};
 
     /// For the user.
     [[nodiscard]] static const char* name() { return "the simulated cluster"; }
@@ -106,8 +123,17 @@ class ClusterDevice {
         uint32_t contacts = 0;                  ///< contact slots that are taken
         std::vector<uint32_t> contact_waiters;  ///< processes that found none free
         uint64_t contact_wakes = 0;
+        std::unique_ptr<base::Faults> faults;  ///< of DeviceConfig::faults; nullptr: none
+        uint64_t stalled_until_ns = 0;         ///< by a fault
+        uint64_t stall_drawn_at = UINT64_MAX;  ///< position in the mailbox
+        std::unique_ptr<RmaUnit> rma;
     };
     Used& used();
+    [[nodiscard]] base::Ending ending() const { return static_cast<base::Ending>(ending_); }
+    void die(uint64_t at_ns);
+    void wake_contact_waiters();
+    bool dies_by_fault(uint32_t packets);
+    bool stalled(Used& receiver) const;
     template <class Fill>
     void pack(uint32_t packets, Fill& fill, std::vector<Entry>& entries);
     Status launch(Used& sender, DeviceAddr to, uint32_t packets, std::vector<Entry>& entries);
@@ -124,15 +150,17 @@ class ClusterDevice {
     uint64_t clock_ns_ = 0;
     uint64_t due_ns_ = UINT64_MAX;  ///< Cluster::schedule's
     uint64_t host_name_;
+    uint64_t job_token_;
     uint32_t process_;
     uint32_t at_node_;
     uint32_t slots_;
     uint32_t contact_slots_;
-    uint32_t ports_;
     uint16_t node_;
     uint8_t vpid_;
+    uint8_t ports_;
     bool asleep_ = false;
-    base::Ending ending_ = base::Ending::kNone;
+    bool dead_ = false;  ///< killed: Cluster::kill
+    uint8_t ending_ = 0;  ///< ending()
     std::unique_ptr<Used> used_;
 };
 static_assert(sizeof(ClusterDevice) <= 72, "a process that never communicates");

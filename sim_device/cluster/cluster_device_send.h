@@ -30,7 +30,7 @@ void ClusterDevice::pack(uint32_t packets, Fill& fill, std::vector<Entry>& entri
 template <class Fill>
 Status ClusterDevice::send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
     ClusterDevice& receiver = target(to);
-    if (receiver.ending_ != base::Ending::kNone) return Status::kPeerDead;
+    if (receiver.ended() || dead_ || (used_->faults && dies_by_fault(packets))) return Status::kPeerDead;
     if (cluster_.held(at_node_) || !receiver.has_room(packets)) [[unlikely]] {
         return refuse_full(receiver, packets, admission);
     }

@@ -6,7 +6,7 @@
 
 namespace velo::cluster {
 
-enum class TraceEvent : uint8_t { kSend, kDeliver, kPoll, kHold, kOnNode, kStall };
+enum class TraceEvent : uint8_t { kSend, kDeliver, kPoll, kHold, kOnNode, kStall, kRma, kDeath };
 
 class TraceHash {
   public:
