@@ -342,6 +342,7 @@ void Process::fetched(Fetch& fetch, int status) {
     received(0);
     const uint32_t from = fetch.from;
     used_->fetches_free.push_back(&fetch);
+    if (!simulation_->on_one_node(rank(), from)) owed_ns_ += simulation_->config().host.message_ns;
     post(from, 0, kEndTag);
 }
 

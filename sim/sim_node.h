@@ -112,7 +112,7 @@ class SimNode {
     Registrations& registrations();
     Claims& claims();
     [[nodiscard]] base::Ending ending() const { return device_.ending(); }
-    [[nodiscard]] bool alive() const { return device_.running(); }
+    [[nodiscard]] bool alive() const { return !device_.ended(); }
     /// Of the CPU, for a message at either end.
     [[nodiscard]] uint64_t message_ns(uint32_t bytes) const {
         return fabric_.message_ns + (bytes > fabric_.short_bytes ? fabric_.copy_ns(bytes) : 0);

@@ -34,9 +34,8 @@ class SendQueue {
     bool send(velo_peer& peer, velo_send_t& send);
     bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     [[nodiscard]] bool empty() const { return waiting_.empty(); }
-    /// Sends messages, or parts of them, as far as they may leave, at most `sends_max`. The peer after the last one that
-    /// was served comes first.
-    /// Returns their number.
+    /// Sends messages, or parts of them, as far as they may leave, at most `sends_max`, and returns their
+    /// number. The peer after the last one that was served comes first.
     uint32_t drive(uint32_t sends_max);
     void unpark(velo_peer& peer);
     /// For what the host keeps of messages to a peer.

@@ -40,6 +40,7 @@ class ClusterDevice {
     [[nodiscard]] uint8_t vpid() const { return vpid_; }
     /// It was killed, or has announced its end.
     [[nodiscard]] bool ended() const { return dead_ || ending() != base::Ending::kNone; }
+    [[nodiscard]] base::Ending ending() const { return static_cast<base::Ending>(ending_); }
     RmaUnit& rma();
     /// nullptr before the first use of RMA.
     [[nodiscard]] const RmaUnit* rma_if_used() const { return used_ ? used_->rma.get() : nullptr; }
@@ -101,10 +102,6 @@ class ClusterDevice {
     [[nodiscard]] static const char* name() { return "the simulated cluster"; }
     [[nodiscard]] static uint32_t peer_bytes() { return sizeof(ClusterPeer); }
 
-    // For the driver.
-
-    [[nodiscard]] base::Ending ending() const { return ending_; }
-    [[nodiscard]] bool running() const { return ending_ == base::Ending::kNone; }
 
     [[nodiscard]] uint64_t mailbox_fill_max() const { return used_ ? used_->mailbox.fill_max() : 0; }
     /// Packets sent that are not the host's: flow control's and the engine's.
@@ -129,7 +126,6 @@ class ClusterDevice {
         std::unique_ptr<RmaUnit> rma;
     };
     Used& used();
-    [[nodiscard]] base::Ending ending() const { return static_cast<base::Ending>(ending_); }
     void die(uint64_t at_ns);
     void wake_contact_waiters();
     bool dies_by_fault(uint32_t packets);
