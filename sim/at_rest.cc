@@ -80,7 +80,9 @@ std::string unrest_of(const Process& process) {
                std::to_string(report.mailbox_written - report.mailbox_read) + " packets";
     }
     if (process.packets() == nullptr) return "";
-    if (process.engine()->busy()) return "the engine of process " + std::to_string(process.rank()) + " has something left to do";
+    if (process.engine()->busy()) {
+        return "the engine of process " + std::to_string(process.rank()) + " has something left to do";
+    }
     const FlowControl& flow = process.packets()->flow();
     if (flow.control_refused()) {
         return "process " + std::to_string(process.rank()) + " has a control packet that its device refused";
