@@ -24,11 +24,11 @@ struct SimSystem {
     [[nodiscard]] static uint64_t host_identity() { return 1; }
     [[nodiscard]] uint64_t random_token() const { return 0x9e3779b97f4a7c15 * (device->process() + 1); }
 
-    Status copy_from(int32_t, std::byte* to, uint64_t from, size_t bytes) const {
-        return copy(to, reinterpret_cast<const std::byte*>(from), bytes);
+    Status copy_from(int32_t pid, std::byte* to, uint64_t from, size_t bytes) const {
+        return copy(pid, to, reinterpret_cast<const std::byte*>(from), bytes);
     }
-    Status copy_to(int32_t, const std::byte* from, uint64_t to, size_t bytes) const {
-        return copy(reinterpret_cast<std::byte*>(to), from, bytes);
+    Status copy_to(int32_t pid, const std::byte* from, uint64_t to, size_t bytes) const {
+        return copy(pid, reinterpret_cast<std::byte*>(to), from, bytes);
     }
     [[nodiscard]] static base::Failure refused_copy() { return {}; }
 
@@ -36,7 +36,8 @@ struct SimSystem {
     cluster::ClusterDevice* device = nullptr;
 
   private:
-    Status copy(std::byte* to, const std::byte* from, size_t bytes) const {
+    Status copy(int32_t pid, std::byte* to, const std::byte* from, size_t bytes) const {
+        if (fabric->cluster[static_cast<uint32_t>(pid) - 1].ended()) return Status::kPeerDead;
         if (bytes <= sizeof(uint64_t) || fabric->whole_payloads) std::memcpy(to, from, bytes);
         device->work(fabric->copy_ns(bytes));
         return Status::kOk;

@@ -30,6 +30,8 @@ class ClusterDevice {
 
     /// Meets a process of the cluster, which then knows this one too: connections have both ends.
     DeviceAddr meet(uint32_t process);
+    /// kNoAddr: they have not met.
+    [[nodiscard]] DeviceAddr find(uint32_t process) const { return used_ ? used_->peers.find(process) : kNoAddr; }
     /// Which process a device address means.
     [[nodiscard]] uint32_t process_of(DeviceAddr peer) const { return used_->peers[peer].process; }
     [[nodiscard]] uint32_t peers() const { return used_ ? used_->peers.size() : 0; }
