@@ -23,10 +23,9 @@ shm::OnNodeAddress SimNode::address() const {
 }
 
 shm::PeerIndex SimNode::meet(SimNode& other) {
-    const auto at = std::find(peers_.begin(), peers_.end(), &other);
+    const auto at = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.node == &other; });
     if (at != peers_.end()) return static_cast<shm::PeerIndex>(at - peers_.begin());
-    peers_.push_back(&other);
-    died_.push_back(false);
+    peers_.push_back({.node = &other});
     return static_cast<shm::PeerIndex>(peers_.size() - 1);
 }
 
@@ -40,8 +39,14 @@ Status SimNode::connect(const shm::OnNodeAddress& address, shm::PeerIndex& peer,
 }
 
 shm::RingProducer::Room SimNode::reserve(shm::PeerIndex peer, uint32_t bytes, Status& status) {
-    if (!peers_[peer]->alive()) {
+    const Peer& to = peers_[peer];
+    if (!to.node->alive()) {
         status = Status::kPeerDead;
+        return {};
+    }
+    if (fabric_.ring_bytes != 0 && to.unread_bytes != 0 && to.unread_bytes + bytes > fabric_.ring_bytes) {
+        ++counters_.ring_full;
+        status = Status::kAgain;
         return {};
     }
     staged_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -50,7 +55,8 @@ shm::RingProducer::Room SimNode::reserve(shm::PeerIndex peer, uint32_t bytes, St
 }
 
 void SimNode::commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool /*whole*/) {
-    SimNode& to = *peers_[peer];
+    SimNode& to = *peers_[peer].node;
+    peers_[peer].unread_bytes += bytes;
     device_.work(message_ns(bytes));
     ++counters_.messages_sent;
     fabric_.cluster.trace().add(TraceEvent::kOnNode, device_.process(), device_.clock_ns(), to.device_.process());
@@ -67,6 +73,12 @@ void SimNode::arrive(Arrival arrival) {
     const auto later = [](uint64_t ns, const Arrival& other) { return ns < other.at_ns; };
     arrivals_.insert(std::upper_bound(arrivals_.begin(), arrivals_.end(), at_ns, later), std::move(arrival));
     if (device_.asleep()) fabric_.cluster.schedule(device_, std::max(at_ns, device_.clock_ns()));
+}
+
+/// Our message has been read there.
+void SimNode::taken(SimNode& by, uint32_t bytes) {
+    peers_[meet(by)].unread_bytes -= bytes;
+    if (fabric_.ring_bytes != 0) device_.wake(by.device_.clock_ns());
 }
 
 SimNode::Registrations& SimNode::registrations() {
@@ -87,8 +99,8 @@ SimNode::Claims& SimNode::claims() {
 
 void SimNode::poll_liveness(std::vector<shm::PeerIndex>& died) {
     for (shm::PeerIndex peer = 0; peer < peers_.size(); ++peer) {
-        if (died_[peer] || peers_[peer]->alive()) continue;
-        died_[peer] = true;
+        if (peers_[peer].died || peers_[peer].node->alive()) continue;
+        peers_[peer].died = true;
         died.push_back(peer);
     }
 }

@@ -1,6 +1,7 @@
 /// The memory of a simulated node, as an engine sees it: in place of shm::OnNode, in virtual time.
 ///
-/// A message takes time of the CPU at both ends and is there when the sender has written it; there is always room.
+/// A message takes time of the CPU at both ends and is there when the sender has written it. Unread bytes of a pair
+/// can be bounded, as a ring does it.
 /// Claims of cooperative copies and tables of registrations are the processes' own objects, since all processes of a
 /// simulation are in one address space.
 #pragma once
@@ -31,6 +32,7 @@ struct NodeFabric {
     uint32_t message_ns = 0;         ///< on each side
     uint32_t copy_kib_ns = 0;        ///< of direct copies, and of what messages have beyond the next
     uint32_t short_bytes = 0;        ///< that `message_ns` covers
+    uint32_t ring_bytes = 0;         ///< unread bytes of a pair beyond which there is no room; 0: there always is
     bool whole_payloads = false;     ///< else direct copies of more than a word only take time
 };
 
@@ -47,7 +49,7 @@ class SimNode {
     /// When the next message is there.
     [[nodiscard]] uint64_t next_ns() const { return arrivals_.empty() ? kNever : arrivals_.front().at_ns; }
 
-    [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return peers_[peer]->device_.process(); }
+    [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return peers_[peer].node->device_.process(); }
 
     // The parts of an engine ask this of shm::OnNode, whose header describes each.
 
@@ -64,11 +66,11 @@ class SimNode {
 
     [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return claims()[slot]; }
     [[nodiscard]] base::ClaimWord& coop_claims_of(shm::PeerIndex peer, uint32_t slot) {
-        return peers_[peer]->claims()[slot];
+        return peers_[peer].node->claims()[slot];
     }
     [[nodiscard]] base::AtuTable& atu() { return registrations().table; }
-    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const { return peers_[peer]->registrations().view; }
-    [[nodiscard]] int32_t pid(shm::PeerIndex peer) const { return peers_[peer]->address().segment.pid; }
+    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const { return peers_[peer].node->registrations().view; }
+    [[nodiscard]] int32_t pid(shm::PeerIndex peer) const { return peers_[peer].node->address().segment.pid; }
 
     void poll_liveness(std::vector<shm::PeerIndex>& died);
     [[nodiscard]] static std::vector<shm::Loss> take_losses() { return {}; }
@@ -77,8 +79,8 @@ class SimNode {
     [[nodiscard]] static bool has_unattached() { return false; }
     static bool disconnect(shm::PeerIndex) { return false; }
     void announce_ending(base::Ending ending) { device_.announce_ending(ending); }
-    [[nodiscard]] base::Ending announced_ending(shm::PeerIndex peer) const { return peers_[peer]->ending(); }
-    bool claim_report(shm::PeerIndex peer) { return !std::exchange(peers_[peer]->end_told_, true); }
+    [[nodiscard]] base::Ending announced_ending(shm::PeerIndex peer) const { return peers_[peer].node->ending(); }
+    bool claim_report(shm::PeerIndex peer) { return !std::exchange(peers_[peer].node->end_told_, true); }
     [[nodiscard]] static bool claim_denial_report(const shm::PeerIndex*) { return true; }
     static void beat(uint64_t) {}
     [[nodiscard]] static uint64_t last_beat_ns(shm::PeerIndex) { return 0; }
@@ -109,6 +111,7 @@ class SimNode {
 
     shm::PeerIndex meet(SimNode& other);
     void arrive(Arrival arrival);
+    void taken(SimNode& by, uint32_t bytes);
     Registrations& registrations();
     Claims& claims();
     [[nodiscard]] base::Ending ending() const { return device_.ending(); }
@@ -120,8 +123,12 @@ class SimNode {
 
     NodeFabric& fabric_;
     cluster::ClusterDevice& device_;
-    std::vector<SimNode*> peers_;
-    std::vector<bool> died_;  ///< and their engine knows
+    struct Peer {
+        SimNode* node = nullptr;
+        uint32_t unread_bytes = 0;  ///< of ours, there
+        bool died = false;          ///< and the engine knows
+    };
+    std::vector<Peer> peers_;
     std::deque<Arrival> arrivals_;  ///< the earliest first
     std::unique_ptr<std::byte[]> staged_;
     std::unique_ptr<Registrations> registrations_;
@@ -143,6 +150,7 @@ uint32_t SimNode::poll(uint32_t budget, Handler&& handler) {
         message.bytes = arrival.bytes;
         message.data = arrival.data.get();
         device_.work(message_ns(arrival.bytes));
+        peers_[arrival.from].node->taken(*this, arrival.bytes);
         ++counters_.messages_received;
         ++taken;
         handler.deliver(arrival.from, message);

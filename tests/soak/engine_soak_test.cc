@@ -32,6 +32,7 @@ WorldConfig world_of(uint64_t seed) {
     world.plan = std::get<flowctl::Plan>(plan);
     world.whole_steps = random.below(3) != 0;
     world.transfer_max = random.below(3) == 0 ? kReadBytes : 20'000;
+    world.ring_bytes = random.below(3) == 0 ? 0 : 8192u << random.below(5);
     world.issue_until_ns = 3'000'000 + random.below(12'000'000);
     if (random.below(4) == 0) {
         world.dying = random.below(world.processes);
@@ -65,6 +66,7 @@ class World {
         fabric_.message_ns = 200;
         fabric_.copy_kib_ns = 100;
         fabric_.short_bytes = 4096;
+        fabric_.ring_bytes = config_.ring_bytes;
         fabric_.whole_payloads = true;
         for (uint32_t rank = 0; rank < config_.processes; ++rank) {
             const uint32_t node = rank / config_.processes_per_node;

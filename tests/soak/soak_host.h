@@ -29,6 +29,7 @@ struct WorldConfig {
     flowctl::Plan plan;
     bool whole_steps = true;   ///< a step is all of progress(), as in a job; else a half of it
     uint32_t transfer_max = 0;  ///< bytes of a get or put
+    uint32_t ring_bytes = 0;    ///< of a pair on a node; 0: without bound
     uint64_t issue_until_ns = 0;
     uint32_t dying = UINT32_MAX;  ///< the process that dies
     uint64_t dies_ns = 0;
