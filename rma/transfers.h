@@ -23,8 +23,7 @@
 
 namespace velo::rma {
 
-/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies and
-/// upcalls.
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
 template <class Env>
 class Transfers {
   public:
@@ -76,8 +75,6 @@ class Transfers {
     /// one go before others get their turn.
     static constexpr uint64_t kDirectChunkBytes = 1u << 20;
     static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
-    /// Completions that post transfers that complete at once nest no deeper than this.
-    static constexpr uint32_t kUpcallDepthMax = 8;
 
     ChunkScheduler& copies_of(Peer& peer);
     uint32_t drive_scheduler(ChunkScheduler& scheduler);
@@ -95,7 +92,6 @@ class Transfers {
     Parts& parts_;
     ChunkScheduler scheduler_;    ///< of direct transfers
     std::vector<Peer*> copying_;  ///< peers with transfers that go in messages
-    uint32_t upcall_depth_ = 0;   ///< of completions
     uint32_t port_failures_ = 0;  ///< in a row
     bool port_down_ = false;
     bool port_reported_ = false;
@@ -187,9 +183,8 @@ ChunkScheduler& Transfers<Env>::copies_of(Peer& peer) {
 
 template <class Env>
 uint32_t Transfers<Env>::drive() {
-    // One loop at a time. An upcall of it may post more, which a nested loop takes, up to a depth; beyond
-    // that it is left to the outer one, because a chain of completions has no bound.
-    if (core_.driving || upcall_depth_ > kUpcallDepthMax) return 0;
+    // One loop at a time: what is posted while a direct copy is made, without the lock, it takes itself.
+    if (core_.driving) return 0;
     core_.driving = true;
     uint32_t started = parts_.atomics.drive();
     started += drive_scheduler(scheduler_);
@@ -381,13 +376,7 @@ template <class Env>
 void Transfers<Env>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) [[unlikely]]
         report_failed(op, status);
-    ++upcall_depth_;
-    {
-        // An upcall that waits for another transfer finds it driven.
-        const typename Env::Core::Release released(core_);
-        core_.options.host.rma_done(core_.options.host.context, &op, static_cast<int>(status));
-    }
-    --upcall_depth_;
+    core_.events.rma_done(op, status);
 }
 
 /// The remedy for an operation that failed.

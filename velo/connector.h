@@ -226,7 +226,7 @@ template <class Env>
 bool Connector<Env>::disconnect(velo_peer& peer) {
     peer.connected = false;
     peer.context = nullptr;
-    const bool nothing_pending = parts_.failures.idle(peer);
+    const bool nothing_pending = parts_.failures.idle(peer) && core_.events.empty();
     if (nothing_pending && peer.reclaimed) parts_.peers.recycle(peer);
     return nothing_pending;
 }

@@ -9,6 +9,7 @@
 #include "flowctl/plan.h"
 #include "velo/base/lock.h"
 #include "velo/engine_options.h"
+#include "velo/events.h"
 #include "velo/packet_channel.h"
 #include "velo/peer.h"
 #include "velo/poll_clock.h"
@@ -29,6 +30,7 @@ struct Core {
         : system(on),
           options(with),
           lock(with.params.threads),
+          events(options.host, lock),
           on_node(system.open_node(with.on_node)),
           ring(on_node),
           clock(system) {
@@ -87,6 +89,7 @@ struct Core {
     [[no_unique_address]] S system;
     EngineOptions options;
     mutable base::OptionalLock lock;
+    Events events;
     typename S::OnNode on_node;
     RingChannel<typename S::OnNode> ring;  ///< over the node's memory
     typename S::DeviceHolder device{};
@@ -103,10 +106,7 @@ struct Core {
 template <class S>
 void Core<S>::end_job(velo_path_t path, uint64_t name, const std::string& what) {
     const std::string line = with_rank(what);
-    if (options.host.job_failed == nullptr) return log(0, line);
-    const velo_failure_t failure = {.line = line.c_str(), .name = name, .path = path};
-    const Release released(*this);
-    options.host.job_failed(options.host.context, &failure);
+    if (!events.job_failed(path, name, line)) log(0, line);
 }
 
 }  // namespace velo

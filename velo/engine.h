@@ -74,6 +74,7 @@ class Engine {
     void post(velo_peer& peer, velo_rma_t& op) {
         const std::lock_guard guard(parts_.core.lock);
         parts_.transfers.post(peer, op);
+        if (!parts_.core.events.empty() && !parts_.core.events.delivering()) parts_.core.events.deliver();
     }
 
     void announce_ending(base::Ending ending) { parts_.failures.announce_ending(ending); }
@@ -92,7 +93,7 @@ class Engine {
     [[nodiscard]] const Parts<S>& parts() const { return parts_; }
     [[nodiscard]] bool busy() const {
         const std::lock_guard guard(parts_.core.lock);
-        return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
+        return !parts_.queue.empty() || !parts_.core.events.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
                parts_.coop.assisting() || (parts_.core.packets && parts_.core.packets->control_deferred()) ||
                parts_.core.on_node.has_unattached();
     }
@@ -226,6 +227,7 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
     if (!parts_.transfers.idle() || !parts_.atomics.empty()) events += parts_.transfers.drive();
     if (core.clock.now() >= next_timer_ns_) [[unlikely]]
         run_timers(core.clock.now());
+    if (!core.events.empty()) core.events.deliver();
     return events;
 }
 

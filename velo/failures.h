@@ -15,7 +15,7 @@
 
 namespace velo {
 
-/// Owner: the engine. Thread: the engine's, under its lock, which is given up during upcalls.
+/// Owner: the engine. Thread: the engine's, under its lock.
 template <class Env>
 class Failures {
   public:
@@ -143,16 +143,14 @@ void Failures<Env>::report_end(velo_peer& peer) {
     peer.end_reported = true;
     const base::Ending ending = peer.path == VELO_PATH_DEVICE ? core_.device->announced_ending(peer.index)
                                                               : core_.on_node.announced_ending(peer.index);
-    if (ending == base::Ending::kClosed || core_.options.host.peer_ended == nullptr) return;
-    const velo_end_t end = {.peer = &peer,
+    if (ending == base::Ending::kClosed) return;
+    core_.events.peer_ended({.peer = &peer,
                             .name = peer.name,
                             .job = peer.job,
                             .rank = peer.rank,
                             .pid = peer.pid,
                             .path = peer.path,
-                            .followed = ending == base::Ending::kFollowed};
-    const typename Env::Core::Release released(core_);
-    core_.options.host.peer_ended(core_.options.host.context, &end);
+                             .followed = ending == base::Ending::kFollowed});
 }
 
 /// Messages to or from a process of this node are lost, so the job cannot go on.

@@ -18,7 +18,7 @@ namespace velo {
 /// The owner of a queued message, and so what its completion means.
 enum class Origin : uint8_t { kHost, kControl, kPush, kCopy };
 
-/// Owner: the engine. Thread: the engine's, under its lock, which is given up during upcalls.
+/// Owner: the engine. Thread: the engine's, under its lock.
 template <class Env>
 class SendQueue {
   public:
@@ -184,7 +184,7 @@ uint32_t SendQueue<Env>::drive(uint32_t sends_max) {
         if (parked_ == waiting_.size()) return 0;
     }
     uint32_t sent = 0;
-    // An upcall may change the list and every queue, so nothing of them is held across one.
+    // An answer that has left may have others follow, so nothing of the list and the queues is held across one.
     for (size_t left = waiting_.size(); left != 0 && sent < sends_max && !waiting_.empty(); --left) {
         if (turn_ >= waiting_.size()) turn_ = 0;
         const size_t at = turn_;
@@ -257,7 +257,6 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
     }
     if (count < 2 || channel.send_together(peer.index, std::span(sends).first(count)) != Status::kOk) return 0;
     peer.sent_poll = core_.clock.polls();
-    // An upcall may look at the queue, and send.
     for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
     queued_ -= count;
     for (velo_send_t* send : std::span(sends).first(count)) {
@@ -271,11 +270,7 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
 template <class Env>
 void SendQueue<Env>::completed(velo_send_t& send, Status status) {
     switch (static_cast<Origin>(send.origin)) {
-        case Origin::kHost: {
-            base::Unlocked unlocked(core_.lock);
-            core_.options.host.sent(core_.options.host.context, &send, static_cast<int>(status));
-            break;
-        }
+        case Origin::kHost: core_.events.sent(send, status); break;
         case Origin::kCopy:
             // If it never will, the peer's end is reported to the host.
             memory_.free(&send);
