@@ -56,7 +56,6 @@ class ClusterDevice {
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr);
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const;
     [[nodiscard]] bool alive(DeviceAddr peer) const;
-    void watch(DeviceAddr) {}
     void announce_ending(base::Ending ending) { ending_ = ending; }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
     bool claim_report(DeviceAddr peer);
