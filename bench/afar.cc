@@ -26,6 +26,7 @@
 #include <cstring>
 #include <functional>
 
+#include "arguments.h"
 #include "ranks.h"
 
 namespace {
@@ -135,7 +136,7 @@ void read_all(int from, char* to, size_t bytes) {
     }
 }
 
-void measure_floor(const std::string& label, const char* interface, const char* sizes, bool leads) {
+void measure_floor(const std::string& label, const char* interface, const std::vector<size_t>& sizes, bool leads) {
     const measuring::Cpus cpus = measuring::choose_cpus();
     measuring::pin(leads ? cpus.first : cpus.second);
     const int peer = connected_socket(leads, interface);
@@ -148,8 +149,7 @@ void measure_floor(const std::string& label, const char* interface, const char* 
     };
     std::string csv;
     constexpr int kWindow = 64;
-    for (const std::string& text : measuring::split(sizes, ',')) {
-        const size_t bytes = std::strtoull(text.c_str(), nullptr, 10);
+    for (const size_t bytes : sizes) {
         std::vector<char> memory(std::max<size_t>(bytes, 1));
         const auto ping_pong = [&](int count) {
             for (int i = 0; i < count; ++i) {
@@ -334,11 +334,18 @@ int measure(const measuring::Session& session, int argc, char** argv) {
     const std::string what = argc > 2 ? argv[1] : "";
     const std::string label = argc > 2 ? argv[2] : "";
     if (what == "floor" && argc == 5) {
-        if (session.self < 2) measure_floor(label, argv[3], argv[4], session.self == 0);
+        std::vector<size_t> sizes;
+        const std::string error = measuring::parse_numbers("SIZES", argv[4], {.largest = 1u << 30}, sizes);
+        if (!error.empty()) return session.refuse("afar: " + error);
+        if (session.self < 2) measure_floor(label, argv[3], sizes, session.self == 0);
     } else if (what == "fetch") {
         measure_fetch(label, session.self);
-    } else if (what == "incast" && argc == 4 && session.ranks > 3) {
-        measure_incast(label, std::atof(argv[3]), session.self, session.ranks);
+    } else if (what == "incast" && argc == 4) {
+        uint32_t length = 0;
+        const std::string error = measuring::parse_number("SECONDS", argv[3], {.smallest = 1, .largest = 3600}, length);
+        if (!error.empty()) return session.refuse("afar: " + error);
+        if (session.ranks < 4) return session.refuse("afar: incast needs four ranks");
+        measure_incast(label, length, session.self, session.ranks);
     } else if (what == "peers" && session.ranks > 2) {
         measure_peers(label, session.self, session.ranks);
     } else if (what != "init") {

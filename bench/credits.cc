@@ -6,14 +6,14 @@
 /// sendable, packets_sent, what is piggybacked, and the credits that come back. Receiver: the packets reported as
 /// the engine reports those that it finds together, and what goes back. Peers take turns, message by message. Figures
 /// are medians of rounds in which the modes take turns. --csv: rows of measuring.h, where `size` is packets a message.
-#include <charconv>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "bench/measuring.h"
+#include "arguments.h"
+#include "measuring.h"
 #include "flowctl/flow_control.h"
 
 namespace {
@@ -53,9 +53,8 @@ Settings parse(int count, char** arguments) {
                                 : name == "--rounds" ? &settings.rounds
                                                      : nullptr;
         if (value == nullptr || at + 1 == count) usage("an option that is not known, or without its value");
-        const char* const end = arguments[at + 1] + std::strlen(arguments[at + 1]);
-        const auto [stopped, error] = std::from_chars(arguments[at + 1], end, *value);
-        if (error != std::errc() || stopped != end || *value == 0) usage(arguments[at + 1]);
+        const std::string error = measuring::parse_number(name, arguments[at + 1], {.smallest = 1}, *value);
+        if (!error.empty()) usage(error.c_str());
     }
     return settings;
 }

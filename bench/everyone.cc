@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "arguments.h"
 #include "ranks.h"
 
 namespace {
@@ -151,12 +152,14 @@ int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
     const std::string_view what = argc > 1 ? argv[1] : "";
     const Key key = {argc > 2 ? argv[2] : "", "np" + std::to_string(session.ranks)};
-    const int bytes = argc > 3 ? std::atoi(argv[3]) : 0;
     if (what == "memory" && argc == 3) {
         measure_memory(key, session.self, session.ranks);
     } else if (what == "baseline" && argc == 3) {
         measure_baseline(key);
-    } else if (what == "alltoall" && argc == 4 && bytes > 0) {
+    } else if (what == "alltoall" && argc == 4) {
+        int bytes = 0;
+        const std::string error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, bytes);
+        if (!error.empty()) return session.refuse("everyone: " + error);
         measure_alltoall(key, session.self, session.ranks, bytes);
     } else {
         return session.refuse("everyone: usage: everyone memory|baseline LABEL, everyone alltoall LABEL BYTES");

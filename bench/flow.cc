@@ -13,12 +13,11 @@
 /// blocking and nonblocking have their window behind a dash. Ranks that take no part look at messages every
 /// few milliseconds. Two active ranks are pinned to two CPUs; more share what there is. "line" is measured
 /// before and after.
-#include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <utility>
 
+#include "arguments.h"
 #include "ranks.h"
 
 namespace {
@@ -43,31 +42,11 @@ bool is_windowed(std::string_view task) { return task == "blocking" || task == "
 
 bool is_pair_task(std::string_view task) { return task == "latency" || is_windowed(task); }
 
-/// A sentence when `list` is not one of numbers of `smallest` to `largest`.
-std::string parse_numbers(std::string_view list, int smallest, int largest, std::vector<int>& numbers) {
-    numbers.clear();
-    for (const std::string& text : measuring::split(list, ',')) {
-        char* end = nullptr;
-        errno = 0;
-        const long number = std::strtol(text.c_str(), &end, 10);
-        if (text.empty() || *end != '\0' || errno != 0 || number < smallest || number > largest) {
-            return "'" + text + "' is not a number of " + std::to_string(smallest) + " to " +
-                   std::to_string(largest);
-        }
-        numbers.push_back(static_cast<int>(number));
-    }
-    return numbers.empty() ? "an empty list" : "";
-}
-
-std::string parse_number(std::string_view text, int largest, int& number) {
-    std::vector<int> numbers;
-    std::string error = parse_numbers(text, 1, largest, numbers);
-    if (error.empty()) number = numbers.front();
-    return error;
-}
-
 /// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
 std::string parse(int argc, char** argv, int ranks, Options& options) {
+    using measuring::parse_number;
+    using measuring::parse_numbers;
+    const auto all = static_cast<uint64_t>(ranks);
     for (int i = 1; i < argc; i += 2) {
         const std::string_view name = argv[i];
         if (i + 1 == argc) return std::string(name) + " lacks its value";
@@ -78,21 +57,21 @@ std::string parse(int argc, char** argv, int ranks, Options& options) {
         } else if (name == "--tasks") {
             options.tasks = measuring::split(value, ',');
         } else if (name == "--sizes") {
-            error = parse_numbers(value, 1, 1 << 24, options.sizes);
+            error = parse_numbers(name, value, {.smallest = 1, .largest = 1 << 24}, options.sizes);
         } else if (name == "--windows") {
-            error = parse_numbers(value, 1, 1000, options.windows);
+            error = parse_numbers(name, value, {.smallest = 1, .largest = 1000}, options.windows);
         } else if (name == "--active") {
-            error = parse_numbers(value, 2, ranks, options.active);
+            error = parse_numbers(name, value, {.smallest = 2, .largest = all}, options.active);
         } else if (name == "--batches") {
-            error = parse_number(value, 10000, options.batches);
+            error = parse_number(name, value, {.smallest = 1, .largest = 10'000}, options.batches);
         } else if (name == "--batch-us") {
-            error = parse_number(value, 1000000, options.batch_us);
+            error = parse_number(name, value, {.smallest = 1, .largest = 1'000'000}, options.batch_us);
         } else if (name == "--warm-us") {
-            error = parse_number(value, 10000000, options.warm_us);
+            error = parse_number(name, value, {.smallest = 1, .largest = 10'000'000}, options.warm_us);
         } else {
             return std::string(name) + " is unknown; the head of the source names all";
         }
-        if (!error.empty()) return std::string(name) + ": " + error;
+        if (!error.empty()) return error;
     }
     if (ranks < 2) return "two ranks are needed";
     if (options.tasks.empty() || options.sizes.empty()) return "--tasks and --sizes must be given";

@@ -3,11 +3,8 @@
 /// `bench/run instructions` counts the instructions of these functions.
 ///
 ///   mpirun -np 2 … instructions WINDOWS
-#include <mpi.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
+#include "arguments.h"
+#include "ranks.h"
 
 namespace {
 
@@ -38,27 +35,22 @@ extern "C" {
 }
 
 int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
-    int rank = 0, size = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    const int windows = argc == 2 ? std::atoi(argv[1]) : 0;
-    if (windows <= 0 || size != 2) {
-        std::fprintf(stderr, "instructions: usage: mpirun -np 2 instructions WINDOWS\n");
-        MPI_Finalize();
-        return 2;
-    }
+    const measuring::Session session(argc, argv);
+    int windows = 0;
+    if (argc != 2) return session.refuse("instructions: usage: mpirun -np 2 instructions WINDOWS");
+    const std::string error = measuring::parse_number("WINDOWS", argv[1], {.smallest = 1}, windows);
+    if (!error.empty()) return session.refuse("instructions: " + error);
+    if (session.ranks != 2) return session.refuse("instructions: two ranks are needed");
     for (int window = 0; window < windows; ++window) {
         MPI_Barrier(MPI_COMM_WORLD);
-        if (rank == 1) measured_post();
+        if (session.self == 1) measured_post();
         usleep(kNapUs);
-        if (rank == 0) measured_send();
-        if (rank == 1) {
+        if (session.self == 0) measured_send();
+        if (session.self == 1) {
             usleep(2 * kNapUs);
             measured_complete();
         }
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
     return 0;
 }

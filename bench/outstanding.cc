@@ -6,9 +6,9 @@
 /// as rows of measuring.h: `post` and `drain`, seconds; `held` and `kept`, bytes of resident memory for each
 /// message, while they wait and after all have completed.
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "arguments.h"
 #include "ranks.h"
 
 namespace {
@@ -63,11 +63,12 @@ void receive_all(int count, int bytes, const std::string& file) {
 
 int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
-    const int count = argc == 5 ? std::atoi(argv[2]) : 0;
-    const int bytes = argc == 5 ? std::atoi(argv[3]) : 0;
-    if (count <= 0 || bytes <= 0 || session.ranks != 2) {
-        return session.refuse("outstanding: usage: mpirun -np 2 outstanding LABEL COUNT BYTES FILE");
-    }
+    if (argc != 5) return session.refuse("outstanding: usage: mpirun -np 2 outstanding LABEL COUNT BYTES FILE");
+    int count = 0, bytes = 0;
+    std::string error = measuring::parse_number("COUNT", argv[2], {.smallest = 1}, count);
+    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, bytes);
+    if (error.empty() && session.ranks != 2) error = "two ranks are needed";
+    if (!error.empty()) return session.refuse("outstanding: " + error);
     const measuring::Cpus cpus = measuring::choose_cpus();
     if (session.self == 0) {
         const measuring::KeptAffinity kept;

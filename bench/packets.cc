@@ -20,6 +20,7 @@
 #include <cstring>
 #include <map>
 
+#include "arguments.h"
 #include "measuring.h"
 #include "velo/velo.h"
 
@@ -48,21 +49,6 @@ struct Options {
     bool csv = false;
 };
 
-uint32_t number(const std::string& text, uint32_t smallest, uint32_t largest) {
-    char* end = nullptr;
-    const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || value < smallest || value > largest) {
-        fail("'" + text + "' is not a number from " + std::to_string(smallest) + " to " + std::to_string(largest));
-    }
-    return static_cast<uint32_t>(value);
-}
-
-std::vector<uint32_t> numbers(const std::string& text, uint32_t smallest, uint32_t largest) {
-    std::vector<uint32_t> list;
-    for (const std::string& part : measuring::split(text, ',')) list.push_back(number(part, smallest, largest));
-    return list;
-}
-
 Options parse(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
@@ -73,17 +59,19 @@ Options parse(int argc, char** argv) {
         }
         if (i + 1 == argc) fail("usage: packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N] [--csv]");
         const std::string value = argv[++i];
+        std::string error;
         if (name == "--modes") {
             options.modes = measuring::split(value, ',');
         } else if (name == "--slots") {
-            options.slots = numbers(value, 0, 65535);
+            error = measuring::parse_numbers(name, value, {.largest = 65535}, options.slots);
         } else if (name == "--sizes") {
-            options.sizes = numbers(value, 0, kBytesMax);
+            error = measuring::parse_numbers(name, value, {.largest = kBytesMax}, options.sizes);
         } else if (name == "--rounds") {
-            options.rounds = number(value, 1, 1000);
+            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
         } else {
-            fail("unknown option " + std::string(name));
+            error = "unknown option " + std::string(name);
         }
+        if (!error.empty()) fail(error);
     }
     return options;
 }

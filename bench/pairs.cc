@@ -14,14 +14,13 @@
 ///   both       windows of 64 messages in both directions at once, MB/s of the two together
 ///   rate       as bandwidth, in messages a second
 /// The messages of a window lie in memory of their own. All contents are checked once for each size.
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <new>
 #include <utility>
 
+#include "arguments.h"
 #include "ranks.h"
 
 namespace {
@@ -66,10 +65,12 @@ struct Options {
 
 std::string parse_pairs(const char* list, int ranks, Options& options) {
     for (const std::string& text : split(list, ',')) {
-        int a = -1, b = -1, used = 0;
-        if (std::sscanf(text.c_str(), "%d-%d%n", &a, &b, &used) != 2 ||
-            used != static_cast<int>(text.size()) || a < 0 || b < 0 || a == b || std::max(a, b) >= ranks) {
-            return "'" + text + "' is not a pair of two of the job's " + std::to_string(ranks) +
+        const std::vector<std::string> ends = split(text, '-');
+        int a = 0, b = 0;
+        const measuring::NumberRange range = {.largest = static_cast<uint64_t>(ranks) - 1};
+        if (ends.size() != 2 || text.ends_with('-') || !measuring::parse_number("", ends[0], range, a).empty() ||
+            !measuring::parse_number("", ends[1], range, b).empty() || a == b) {
+            return "--pairs: '" + text + "' is not a pair of two of the job's " + std::to_string(ranks) +
                    " ranks; write pairs as 0-1,0-2";
         }
         options.pairs.emplace_back(a, b);
@@ -88,19 +89,6 @@ std::string parse_measures(const char* list, Options& options) {
     return {};
 }
 
-std::string parse_sizes(const char* list, Options& options) {
-    for (const std::string& text : split(list, ',')) {
-        char* end = nullptr;
-        errno = 0;
-        const unsigned long long bytes = std::strtoull(text.c_str(), &end, 10);
-        if (text.empty() || *end != '\0' || errno != 0 || bytes > INT32_MAX || text.front() == '-') {
-            return "'" + text + "' is not a size of 0 to 2147483647 bytes";
-        }
-        options.sizes.push_back(bytes);
-    }
-    return {};
-}
-
 /// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
 std::string parse(int argc, char** argv, int ranks, Options& options) {
     for (int i = 1; i < argc; i += 2) {
@@ -114,7 +102,7 @@ std::string parse(int argc, char** argv, int ranks, Options& options) {
         } else if (name == "--measures") {
             error = parse_measures(argv[i + 1], options);
         } else if (name == "--sizes") {
-            error = parse_sizes(argv[i + 1], options);
+            error = measuring::parse_numbers(name, argv[i + 1], {.largest = INT32_MAX}, options.sizes);
         } else {
             error = std::string(name) + " is unknown; there are --label, --pairs, --measures and --sizes";
         }

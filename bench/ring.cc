@@ -26,6 +26,7 @@
 #include <cstring>
 #include <map>
 
+#include "arguments.h"
 #include "measuring.h"
 #include "velo/base/cma.h"
 #include "velo/base/copy.h"
@@ -54,15 +55,6 @@ struct Options {
     bool csv = false;
 };
 
-uint32_t number(const std::string& text, uint64_t largest) {
-    char* end = nullptr;
-    const unsigned long long value = std::strtoull(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0' || value == 0 || value > largest) {
-        fail("'" + text + "' is not a number from 1 to " + std::to_string(largest));
-    }
-    return static_cast<uint32_t>(value);
-}
-
 Options parse(int argc, char** argv) {
     Options options;
     for (int i = 1; i < argc; ++i) {
@@ -73,18 +65,17 @@ Options parse(int argc, char** argv) {
         }
         if (i + 1 == argc) fail("usage: ring [--sizes LIST] [--rounds N] [--ring-bytes N] [--csv]");
         const std::string value = argv[++i];
+        std::string error;
         if (name == "--sizes") {
-            options.sizes.clear();
-            for (const std::string& size : measuring::split(value, ',')) {
-                options.sizes.push_back(number(size, 1u << 30));
-            }
+            error = measuring::parse_numbers(name, value, {.smallest = 1, .largest = 1u << 30}, options.sizes);
         } else if (name == "--rounds") {
-            options.rounds = number(value, 1000);
+            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
         } else if (name == "--ring-bytes") {
-            options.ring_bytes = number(value, 1u << 30);
+            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1u << 30}, options.ring_bytes);
         } else {
-            fail("unknown option " + std::string(name));
+            error = "unknown option " + std::string(name);
         }
+        if (!error.empty()) fail(error);
     }
     const RingGeometry geometry = {.lines = 256, .body_bytes = options.ring_bytes};
     if (!geometry.valid()) fail("--ring-bytes is a power of two from 4096");

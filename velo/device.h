@@ -1,10 +1,12 @@
 /// The contract between the engine and whatever moves its packets and its RMA operations.
 ///
-/// A device is a class that models `Device`: the software EXTOLL device (sim_device/shim), the simulated cluster
-/// (sim_device/cluster), and those of networks, which live in libraries of their own (velo/network_device.h). The
-/// engine is a template over it, so nothing here is virtual. tests/conformance holds every device to this page.
+/// The contract is three concepts: PacketDevice, RmaDevice, and PeerHealth, which is optional. The engine requires the
+/// first two (`Device`), and asks for the third through namespace health, where its defaults are. Promises that shared
+/// memory alone can keep are traits (DeviceTraits), and not asked of a network.
 ///
-/// Every device keeps what is said here, except where a trait (DeviceTraits) says that it is some devices' only.
+/// Devices: the software EXTOLL device (sim_device/shim), the simulated cluster (sim_device/cluster), and those of
+/// networks, which live in libraries of their own (velo/network_device.h). The engine is a template over its device, so
+/// nothing here is virtual. tests/conformance holds every device to this page.
 ///
 /// Thread: one at a time; the engine serialises. No call blocks, and none calls back into the engine except
 /// `fill` of send().
@@ -40,9 +42,10 @@ struct DeviceTraits {
     /// sent without a look, and those that find no room wait in memory that this device does not count.
     bool sees_room = true;
     /// Connecting attaches to the peer's process, and so finds out whether it runs. Without it an address that is well
-    /// formed connects, and a peer that is not there is found out by watch().
+    /// formed connects, and a peer that is not there is found out by PeerWatch.
     bool sees_processes = true;
-    /// All processes of a host see one word of a peer's, by which they elect the one that tells of its end.
+    /// All processes of a host see one word of a peer's, by which they elect the one that tells of its end
+    /// (ReportElection).
     bool elects = true;
     /// The peer's table of registrations is looked at before each access: a revoked key and an access past the end of a
     /// region end as kAtuFault and harm nothing else. Without it they must not be tried.
@@ -210,68 +213,60 @@ struct DeviceCounters {
     uint64_t faults_injected = 0;
 };
 
-/// See each requirement's comment. `D` is opened by its constructor, D(const DeviceConfig&), which throws
-/// base::SetupError, and closed by its destructor.
+/// The part that every device has. `D` is opened by its owner, in most cases by its constructor, D(const
+/// DeviceConfig&), which throws base::SetupError; its destructor closes it.
 template <class D>
-concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<std::byte> out,
-                          std::span<const std::byte> in, uint32_t packets, Registration registration,
-                          base::Failure* failure, const RmaOperation& operation, Notification& notification,
-                          uint64_t now_ns, PacketStatus (*fill)(uint32_t, std::byte*)) {
-    /// Writes this process's opaque address, at most kDeviceAddressBytesMax; returns its length.
-    { view.address(out) } -> std::same_as<size_t>;
+concept PacketDevice =
+    requires(D device, const D& view, DeviceAddr peer, std::span<std::byte> out, std::span<const std::byte> in,
+             uint32_t packets, base::Failure* failure, uint64_t now_ns, PacketStatus (*fill)(uint32_t, std::byte*)) {
+        /// Writes this process's opaque address, at most kDeviceAddressBytesMax; returns its length.
+        { view.address(out) } -> std::same_as<size_t>;
 
-    /// The device's properties that others may lack.
-    { view.traits() } -> std::same_as<const DeviceTraits&>;
+        /// The device's properties that others may lack.
+        { view.traits() } -> std::same_as<const DeviceTraits&>;
 
-    /// Connects to a published address; idempotent. kBadParam: not an address of this device;
-    /// kUnsupported: unreachable from here. `failure`, unless nullptr, then says why.
-    { device.connect(in, peer, failure) } -> std::same_as<Status>;
+        /// Connects to a published address; idempotent. kBadParam: not an address of this device;
+        /// kUnsupported: unreachable from here. `failure`, unless nullptr, then says why.
+        { device.connect(in, peer, failure) } -> std::same_as<Status>;
 
-    /// Facts about a connected peer.
-    { view.peer(peer) } -> std::same_as<DevicePeer>;
+        /// Facts about a connected peer.
+        { view.peer(peer) } -> std::same_as<DevicePeer>;
 
-    /// False once the peer process is known to have ended.
-    { view.alive(peer) } -> std::same_as<bool>;
+        /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
+        /// returns its status; it is called once for each packet, in any order, and the device adds the source.
+        /// A fill may also have `body()` (BodyPackets), or `run(i)` (PacketRun): those need no call.
+        /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held
+        /// by the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can
+        /// foresee that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not
+        /// connected through yet. kPeerDead.
+        { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
 
-    /// Something of the engine's waits for this peer now: where the device does not see processes, it finds out
-    /// whether the peer answers, and takes one for ended that is not heard of for peer_timeout_ns, and of which
-    /// nothing else says that it runs: a process that computes answers nothing. To be called
-    /// again every so often as long as that is so; a peer that was not watched for a second is asked no more.
-    /// kNoAddr: any peer that a packet was exchanged with may be the one that is waited for.
-    { device.watch(peer) } -> std::same_as<void>;
+        /// The oldest unread packet and its source, or nullptr. It stays until advance(). Packets of one source
+        /// come in the order sent. A source that never connected is dropped and counted.
+        { device.peek(peer) } -> std::same_as<const Packet*>;
 
-    /// Says how this process is going to end; to be called at most shortly before it does. Closing the
-    /// device says kClosed.
-    { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
+        /// Frees the slot that peek() showed.
+        { device.advance() } -> std::same_as<void>;
 
-    /// A peer's announcement of its end; kNone for one that is not alive: it died.
-    { view.announced_ending(peer) } -> std::same_as<base::Ending>;
+        /// Frees the slot that peek() showed and those behind it that are of the same source and status, up to
+        /// `packets` in all, and copies their payloads, kPayloadBytes each, to `out`. Returns how many; a device
+        /// for which this is not faster than peek() and advance() returns 0 and does nothing.
+        { device.take_run(out.data(), packets) } -> std::same_as<uint32_t>;
 
-    /// True for the first process that asks about a peer, so that one tells for all that it has died; with
-    /// DeviceTraits::elects.
-    { device.claim_report(peer) } -> std::same_as<bool>;
+        /// Does what the hardware would do by itself. Returns how many things happened.
+        { device.progress(now_ns) } -> std::same_as<uint32_t>;
 
-    /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
-    /// returns its status; it is called once for each packet, in any order, and the device adds the source.
-    /// A fill may also have `body()` (BodyPackets), or `run(i)` (PacketRun): those need no call.
-    /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held by
-    /// the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can foresee
-    /// that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not connected through
-    /// yet. kPeerDead.
-    { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
+        /// A peer's mailbox as far as it can be seen from here, and this process's own for kNoAddr.
+        { view.report(peer) } -> std::same_as<DeviceReport>;
 
-    /// The oldest unread packet and its source, or nullptr. It stays until advance(). Packets of one source
-    /// come in the order sent. A source that never connected is dropped and counted.
-    { device.peek(peer) } -> std::same_as<const Packet*>;
+        { view.limits() } -> std::same_as<DeviceLimits>;
+        { view.counters() } -> std::same_as<DeviceCounters>;
+    };
 
-    /// Frees the slot that peek() showed.
-    { device.advance() } -> std::same_as<void>;
-
-    /// Frees the slot that peek() showed and those behind it that are of the same source and status, up to
-    /// `packets` in all, and copies their payloads, kPayloadBytes each, to `out`. Returns how many; a device
-    /// for which this is not faster than peek() and advance() returns 0 and does nothing.
-    { device.take_run(out.data(), packets) } -> std::same_as<uint32_t>;
-
+/// Registrations and operations. A device without RMA answers kUnsupported, and the engine sends messages instead.
+template <class D>
+concept RmaDevice = requires(D device, Registration registration, const RmaOperation& operation,
+                             Notification& notification) {
     /// Names [base, base + bytes) to the network. kNoResource: the table is full, use another way.
     {
         device.register_memory(static_cast<void*>(nullptr), size_t{}, kAccessAny, registration)
@@ -287,15 +282,93 @@ concept Device = requires(D device, const D& view, DeviceAddr peer, std::span<st
 
     /// Takes the oldest notification; false when there is none.
     { device.poll_notification(notification) } -> std::same_as<bool>;
-
-    /// Does what the hardware would do by itself. Returns how many things happened.
-    { device.progress(now_ns) } -> std::same_as<uint32_t>;
-
-    /// A peer's mailbox as far as it can be seen from here, and this process's own for kNoAddr.
-    { view.report(peer) } -> std::same_as<DeviceReport>;
-
-    { view.limits() } -> std::same_as<DeviceLimits>;
-    { view.counters() } -> std::same_as<DeviceCounters>;
 };
+
+/// The end of processes, as far as the device knows of it. Without it peers live as long as this process.
+template <class D>
+concept PeerHealth = requires(D device, const D& view, DeviceAddr peer) {
+    /// False once the peer process is known to have ended.
+    { view.alive(peer) } -> std::same_as<bool>;
+
+    /// Says how this process is going to end; to be called at most shortly before it does. Closing the
+    /// device says kClosed.
+    { device.announce_ending(base::Ending::kClosed) } -> std::same_as<void>;
+
+    /// A peer's announcement of its end; kNone for one that is not alive: it died.
+    { view.announced_ending(peer) } -> std::same_as<base::Ending>;
+};
+
+/// Of devices with PeerHealth, those without DeviceTraits::sees_processes have this as well.
+template <class D>
+concept PeerWatch = PeerHealth<D> && requires(D device, DeviceAddr peer) {
+    /// Something of the engine's waits for this peer now. The device finds out whether the peer answers, and takes one
+    /// for ended that is not heard of for peer_timeout_ns, and of which nothing else says that it runs: a process that
+    /// computes answers nothing. To be called again every so often as long as that is so; a peer that was not watched
+    /// for a second is asked no more. kNoAddr: any peer that a packet was exchanged with may be the one that is waited
+    /// for.
+    { device.watch(peer) } -> std::same_as<void>;
+};
+
+/// Of devices with PeerHealth, those with DeviceTraits::elects have this as well.
+template <class D>
+concept ReportElection = PeerHealth<D> && requires(D device, DeviceAddr peer) {
+    /// True for the first process that asks about a peer, so that one tells for all that it has died.
+    { device.claim_report(peer) } -> std::same_as<bool>;
+};
+
+/// A device with a part of PeerHealth is one whose signatures are wrong.
+template <class D>
+concept PeerHealthOrNone = PeerHealth<D> || !(requires(const D& view) { view.alive(kNoAddr); } ||
+                                              requires(D device) { device.announce_ending(base::Ending::kClosed); } ||
+                                              requires(const D& view) { view.announced_ending(kNoAddr); } ||
+                                              requires(D device) { device.watch(kNoAddr); } ||
+                                              requires(D device) { device.claim_report(kNoAddr); });
+
+/// The device of an engine.
+template <class D>
+concept Device = PacketDevice<D> && RmaDevice<D> && PeerHealthOrNone<D>;
+
+/// The health of peers over any device; a device leaves out what it has nothing to do for.
+namespace health {
+
+template <class D>
+[[nodiscard]] bool alive(const D& device, DeviceAddr peer) {
+    if constexpr (PeerHealth<D>) {
+        return device.alive(peer);
+    } else {
+        return true;
+    }
+}
+
+template <class D>
+void announce_ending(D& device, base::Ending ending) {
+    if constexpr (PeerHealth<D>) device.announce_ending(ending);
+}
+
+template <class D>
+[[nodiscard]] base::Ending announced_ending(const D& device, DeviceAddr peer) {
+    if constexpr (PeerHealth<D>) {
+        return device.announced_ending(peer);
+    } else {
+        return base::Ending::kNone;
+    }
+}
+
+template <class D>
+void watch(D& device, DeviceAddr peer) {
+    if constexpr (PeerWatch<D>) device.watch(peer);
+}
+
+/// Without an election each process is the first one.
+template <class D>
+[[nodiscard]] bool claim_report(D& device, DeviceAddr peer) {
+    if constexpr (ReportElection<D>) {
+        return device.claim_report(peer);
+    } else {
+        return true;
+    }
+}
+
+}  // namespace health
 
 }  // namespace velo

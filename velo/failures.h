@@ -84,7 +84,7 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     if (now >= next_watch_ns_) watch_peers(now);
     for (size_t index = 0; index < parts_.peers.device().size(); ++index) {
         velo_peer* peer = parts_.peers.device()[index];
-        if (peer != nullptr && !peer->failed && !core_.device->alive(peer->index)) peer_failed(*peer);
+        if (peer != nullptr && !peer->failed && !health::alive(*core_.device, peer->index)) peer_failed(*peer);
     }
 }
 
@@ -93,9 +93,9 @@ void Failures<Env>::poll_liveness(uint64_t now) {
 template <class Env>
 void Failures<Env>::watch_peers(uint64_t now) {
     next_watch_ns_ = now + kWatchPeersNs;
-    if (now - core_.device_event_ns > kQuietNs) core_.device->watch(kNoAddr);
+    if (now - core_.device_event_ns > kQuietNs) health::watch(*core_.device, kNoAddr);
     for (const velo_peer* peer : parts_.peers.device()) {
-        if (peer != nullptr && !peer->failed && !idle(*peer)) core_.device->watch(peer->index);
+        if (peer != nullptr && !peer->failed && !idle(*peer)) health::watch(*core_.device, peer->index);
     }
 }
 
@@ -120,13 +120,13 @@ void Failures<Env>::announce_ending(base::Ending ending) {
     // In a child of fork() the segments are not mapped, and its parent lives on.
     if (core_.system.pid() != core_.on_node.address().segment.pid) return;
     core_.on_node.announce_ending(ending);
-    if (core_.device) core_.device->announce_ending(ending);
+    if (core_.device) health::announce_ending(*core_.device, ending);
 }
 
 template <class Env>
 bool Failures<Env>::claim_report(const velo_peer& peer) {
     if (peer.path != VELO_PATH_DEVICE) return core_.on_node.claim_report(peer.index);
-    if (core_.device->traits().elects) return core_.device->claim_report(peer.index);
+    if (core_.device->traits().elects) return health::claim_report(*core_.device, peer.index);
     // The first of a host that notices. Any may be the only one: a connection is between two processes.
     for (const velo_peer* other : parts_.peers.on_node()) {
         if (other != nullptr && core_.on_node.announced_ending(other->index) == base::Ending::kFollowed)
@@ -141,7 +141,7 @@ template <class Env>
 void Failures<Env>::report_end(velo_peer& peer) {
     if (peer.end_reported || !peer.connected || peer.reclaimed) return;
     peer.end_reported = true;
-    const base::Ending ending = peer.path == VELO_PATH_DEVICE ? core_.device->announced_ending(peer.index)
+    const base::Ending ending = peer.path == VELO_PATH_DEVICE ? health::announced_ending(*core_.device, peer.index)
                                                               : core_.on_node.announced_ending(peer.index);
     if (ending == base::Ending::kClosed) return;
     core_.events.peer_ended({.peer = &peer,

@@ -251,7 +251,7 @@ Status PacketChannel<D, Clock>::send(DeviceAddr to, velo_send_t& send) {
         if (status != Status::kAgain) return status;
         if (send.done - before == uint64_t{send_packets_max_} * kPayload) continue;
         if (credited() && !flow_.by_contact(to)) {
-            if (flow_.sendable(to, 1) == 0 && device_.alive(to)) flow_.wait_to_send(to);
+            if (flow_.sendable(to, 1) == 0 && health::alive(device_, to)) flow_.wait_to_send(to);
             return status;
         }
         if (send.done == before) return status;
@@ -266,7 +266,7 @@ Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Part
     know(to);
     // Flow control has to say first what it said it would.
     if (flow_.response_due(to) && !flow_.send_control_to(to, control_sender())) [[unlikely]] {
-        return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
+        return health::alive(device_, to) ? Status::kAgain : Status::kPeerDead;
     }
     uint32_t packets = credits_for(to, part_max);
     Admission admission = credited() ? Admission::kCredited : Admission::kGuarded;
@@ -284,7 +284,7 @@ Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Part
             stall();
         }
     }
-    if (packets == 0) return device_.alive(to) ? Status::kAgain : Status::kPeerDead;
+    if (packets == 0) return health::alive(device_, to) ? Status::kAgain : Status::kPeerDead;
     if (!credited()) packets = std::min(packets, mailbox_slots(to));
     const bool contact = admission == Admission::kContact;
 

@@ -15,7 +15,7 @@ double seconds(uint64_t ns) {
 }
 
 void add_process(std::string& text, const PeerReport& peer) {
-    switch (peer.pid_known_here ? base::process_state(peer.pid) : base::ProcessState::kRuns) {
+    switch (peer.process.pid_known_here ? base::process_state(peer.process.pid) : base::ProcessState::kRuns) {
         case base::ProcessState::kEnded: text += ", has ended"; break;
         case base::ProcessState::kStopped: text += ", is stopped by a signal or a debugger"; break;
         case base::ProcessState::kRuns: break;
@@ -26,35 +26,42 @@ void add_process(std::string& text, const PeerReport& peer) {
     }
 }
 
-void add_ring(std::string& text, const PeerReport& peer) {
-    if (!peer.ring) {
+void add_ring(std::string& text, const PeerReport::Ring& ring) {
+    if (!ring.made) {
         text += "      there is no ring to it yet: it has not taken the first contact\n";
         return;
     }
+    const shm::RingFill& fill = ring.fill;
     append(text,
            "      ring to it: %llu of %u lines and %llu of %u bytes not read (positions: lines %llu written, "
            "%llu "
            "read; bytes %llu, %llu)\n",
-           number(peer.lines_written - peer.lines_read), peer.ring_lines,
-           number(peer.body_written - peer.body_read), peer.ring_bytes, number(peer.lines_written),
-           number(peer.lines_read), number(peer.body_written), number(peer.body_read));
+           number(fill.lines_written - fill.lines_read), ring.lines,
+           number(fill.body_written - fill.body_read), ring.bytes, number(fill.lines_written),
+           number(fill.lines_read), number(fill.body_written), number(fill.body_read));
 }
 
-void add_mailbox(std::string& text, const PeerReport& peer) {
-    if (peer.credited && peer.by_contact) {
+void add_credits(std::string& text, const PeerReport::Credits& credits, bool queued) {
+    if (!credits.used) return;
+    if (credits.by_contact) {
         text += "      owns no slots at it; what goes there needs one of its contact slots\n";
-    } else if (peer.credited) {
-        append(text, "      credits at it: %u", peer.credits);
-        if (peer.quota != 0) append(text, " of %u", peer.quota);
-        if (peer.queued != 0)
-            append(text, ", and the rest of the first message needs %u", peer.credits_needed);
-        text += peer.queued != 0 && peer.credits == 0 ? ": waits for credits\n" : "\n";
+        return;
     }
+    append(text, "      credits at it: %u", credits.available);
+    if (credits.quota != 0) append(text, " of %u", credits.quota);
+    if (queued) append(text, ", and the rest of the first message needs %u", credits.needed);
+    text += queued && credits.available == 0 ? ": waits for credits\n" : "\n";
+}
+
+void add_mailbox(std::string& text, const DeviceReport& device) {
     append(text, "      its mailbox: %llu of %u slots not read (positions: %llu written, %llu read)\n",
-           number(peer.mailbox_written - peer.mailbox_read), peer.mailbox_slots, number(peer.mailbox_written),
-           number(peer.mailbox_read));
-    if (peer.held_packets != 0) {
-        append(text, "      %u packets to it are held back by the device\n", peer.held_packets);
+           number(device.mailbox_written - device.mailbox_read), device.mailbox_slots, number(device.mailbox_written),
+           number(device.mailbox_read));
+    if (device.held_packets != 0) {
+        append(text, "      %u packets to it are held back by the device\n", device.held_packets);
+    }
+    if (device.operations != 0) {
+        append(text, "      %u operations on it are with the device\n", device.operations);
     }
 }
 
@@ -66,53 +73,50 @@ void add_operations(std::string& text, const WaitingOperations& operations, cons
 }
 
 void add_waits(std::string& text, const PeerReport& peer) {
-    const bool on_node = peer.path == VELO_PATH_ON_NODE;
-    if (peer.queued != 0) {
+    const PeerReport::Queue& queue = peer.queue;
+    const PeerReport::Operations& operations = peer.operations;
+    if (queue.messages != 0) {
         const char* classes[] = {"Open MPI's", "engine's", "credits", "unknown"};
         append(text,
                "    %u messages queued, %llu bytes; the first one (%s, tag %u) has sent %u of %u bytes\n",
-               peer.queued, number(peer.queued_bytes), classes[peer.first_class & 3], peer.first_tag,
-               peer.first_done, peer.first_bytes);
+               queue.messages, number(queue.bytes), classes[queue.first_class & 3], queue.first_tag, queue.first_done,
+               queue.first_bytes);
     }
-    add_operations(text, peer.gets, "gets not fully started");
-    add_operations(text, peer.puts, "puts not fully started");
-    add_operations(text, peer.device_chunks, "RMA operations wait for the device's notification");
-    add_operations(text, peer.pulls, "chunks asked for (pull) wait for their data (pull data)");
-    add_operations(text, peer.pushes, "chunks sent (put data) wait for their end (done)");
-    add_operations(text, peer.coop_blocks, "blocks fetched jointly wait for data of its part (joint data)");
-    add_operations(text, peer.atomics, "atomics wait for their answer");
-    add_operations(text, peer.assists, "blocks that it fetches from here have parts left to send");
-    if (peer.credits_owed != 0) {
-        append(text, "    %u credits for it cannot leave\n", peer.credits_owed);
-    }
-    if (on_node) {
-        add_ring(text, peer);
+    add_operations(text, operations.gets, "gets not fully started");
+    add_operations(text, operations.puts, "puts not fully started");
+    add_operations(text, operations.device_chunks, "RMA operations wait for the device's notification");
+    add_operations(text, operations.pulls, "chunks asked for (pull) wait for their data (pull data)");
+    add_operations(text, operations.pushes, "chunks sent (put data) wait for their end (done)");
+    add_operations(text, operations.coop_blocks, "blocks fetched jointly wait for data of its part (joint data)");
+    add_operations(text, operations.atomics, "atomics wait for their answer");
+    add_operations(text, operations.assists, "blocks that it fetches from here have parts left to send");
+    if (peer.credits.deferred != 0) append(text, "    %u credits for it cannot leave\n", peer.credits.deferred);
+    if (peer.process.path == VELO_PATH_ON_NODE) {
+        add_ring(text, peer.ring);
     } else {
-        add_mailbox(text, peer);
-        if (peer.device_operations != 0) {
-            append(text, "      %u operations on it are with the device\n", peer.device_operations);
-        }
+        add_credits(text, peer.credits, queue.messages != 0);
+        add_mailbox(text, peer.device);
     }
 }
 
 void add_name(std::string& text, const PeerReport& peer) {
-    if (peer.known) {
-        append(text, "rank %u (pid %d, %s", peer.rank, peer.pid,
-               peer.path == VELO_PATH_ON_NODE ? "on-node ring" : "VELO packets");
+    const char* path = peer.process.path == VELO_PATH_ON_NODE ? "on-node ring" : "VELO packets";
+    if (peer.process.known) {
+        append(text, "rank %u (pid %d, %s", peer.process.rank, peer.process.pid, path);
+        add_process(text, peer);
     } else {
-        append(text, "a process that this one has not connected to (%s",
-               peer.path == VELO_PATH_ON_NODE ? "on-node ring" : "VELO packets");
+        append(text, "a process that this one has not connected to (%s", path);
     }
-    if (peer.known) add_process(text, peer);
     text += ")";
 }
 
 void add_unconsumed(std::string& text, const StallReport& report) {
     std::string lines;
-    if (report.mailbox_written != report.mailbox_read) {
+    const DeviceReport& own = report.device;
+    if (own.mailbox_written != own.mailbox_read) {
         append(lines, "    its mailbox: %llu of %u slots (positions: %llu written, %llu read)\n",
-               number(report.mailbox_written - report.mailbox_read), report.mailbox_slots,
-               number(report.mailbox_written), number(report.mailbox_read));
+               number(own.mailbox_written - own.mailbox_read), own.mailbox_slots, number(own.mailbox_written),
+               number(own.mailbox_read));
     }
     if (report.unanswered_contacts != 0) {
         append(lines, "    %zu first contacts that could not be answered\n", report.unanswered_contacts);
@@ -122,7 +126,7 @@ void add_unconsumed(std::string& text, const StallReport& report) {
         lines += "    ";
         add_name(lines, peer);
         lines += ":";
-        if (peer.unread) lines += " messages in its ring";
+        if (peer.ring.unread) lines += " messages in its ring";
         if (peer.partial_bytes != 0) {
             append(lines, " %u bytes of a message whose rest has not come", peer.partial_bytes);
         }
@@ -150,9 +154,9 @@ std::string to_text(const StallReport& report) {
         if (peer.age_ns != 0) append(text, ", for %.1f s", seconds(peer.age_ns));
         text += ":\n";
         add_waits(text, peer);
-        if (peer.credits_retrieved != 0) {
-            append(text, "      credits kept for it: %u, returned at %u\n", peer.credits_retrieved,
-                   peer.credits_threshold);
+        if (peer.credits.retrieved != 0) {
+            append(text, "      credits kept for it: %u, returned at %u\n", peer.credits.retrieved,
+                   peer.credits.threshold);
         }
     }
     if (!any) text += "  nothing of it is pending in velo\n";

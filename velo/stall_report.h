@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "velo/device.h"
+#include "velo/shm/ring_layout.h"
 #include "velo/velo.h"
 
 namespace velo {
@@ -86,69 +88,75 @@ struct WaitingOperations {
 
 /// One peer that something waits for. All counts are as of one moment.
 struct PeerReport {
-    bool known = false;  ///< connected, so that its rank is known
-    uint32_t rank = 0;
-    int32_t pid = 0;
-    bool pid_known_here = true;  ///< false: of another host, or another container
-    velo_path_t path = VELO_PATH_NONE;
-    bool dead = false;
+    struct Identity {
+        bool known = false;  ///< connected, so that its rank is known
+        uint32_t rank = 0;
+        int32_t pid = 0;
+        bool pid_known_here = true;  ///< false: of another host, or another container
+        velo_path_t path = VELO_PATH_NONE;
+    };
+    /// Messages that wait here, the first of them in particular.
+    struct Queue {
+        uint32_t messages = 0;
+        uint64_t bytes = 0;
+        uint32_t first_bytes = 0;
+        uint32_t first_done = 0;
+        uint8_t first_class = 0;
+        uint8_t first_tag = 0;
+    };
+    /// On the node: the ring to the peer, and the one from it.
+    struct Ring {
+        bool made = false;
+        shm::RingFill fill{};
+        uint32_t lines = 0;
+        uint32_t bytes = 0;
+        bool unread = false;  ///< messages in the ring from it
+    };
+    /// Through the device: credits at the peer, and credits due to it.
+    struct Credits {
+        bool used = false;
+        bool by_contact = false;  ///< it has given us no slots, so messages go in contact slots
+        uint32_t available = 0;
+        uint32_t quota = 0;
+        uint32_t needed = 0;     ///< by the first message that waits
+        uint32_t retrieved = 0;  ///< kept until the threshold is reached
+        uint32_t threshold = 0;
+        uint32_t deferred = 0;  ///< to be returned as soon as they can leave
+    };
+    /// Transfers and atomics, by the event that ends them.
+    struct Operations {
+        WaitingOperations gets{}, puts{};  ///< of which not every chunk has been started
+        WaitingOperations device_chunks{}, pulls{}, pushes{}, coop_blocks{}, atomics{};
+        WaitingOperations assists{};  ///< of blocks that it fetches from here, and that this process moves
+
+        [[nodiscard]] bool any() const {
+            return gets.count != 0 || puts.count != 0 || device_chunks.count != 0 || pulls.count != 0 ||
+                   pushes.count != 0 || coop_blocks.count != 0 || atomics.count != 0 || assists.count != 0;
+        }
+    };
+
+    Identity process{};
     uint64_t age_ns = 0;   ///< without movement
     uint64_t seen_ns = 0;  ///< since it was in MPI; UINT64_MAX: not known
-
-    // Messages that wait here, the first of them in particular.
-    uint32_t queued = 0;
-    uint64_t queued_bytes = 0;
-    uint32_t first_bytes = 0;
-    uint32_t first_done = 0;
-    uint8_t first_class = 0;
-    uint8_t first_tag = 0;
-
-    // On the node: the ring to it.
-    bool ring = false;
-    uint64_t lines_written = 0, lines_read = 0;
-    uint64_t body_written = 0, body_read = 0;
-    uint32_t ring_lines = 0;
-    uint32_t ring_bytes = 0;
-
-    // Through the device: credits there, and its mailbox.
-    bool credited = false;
-    bool by_contact = false;  ///< and it has given us no slots, so messages go in contact slots
-    uint32_t credits = 0;
-    uint32_t quota = 0;
-    uint32_t credits_needed = 0;
-    uint64_t mailbox_written = 0, mailbox_read = 0;
-    uint32_t mailbox_slots = 0;
-    uint32_t held_packets = 0;       ///< by the device, which delays them
-    uint32_t device_operations = 0;  ///< posted at the device and not ended
-
-    // Transfers and atomics, by what would end them.
-    WaitingOperations gets{}, puts{};  ///< of which not every chunk has been started
-    WaitingOperations device_chunks{}, pulls{}, pushes{}, coop_blocks{}, atomics{};
-    WaitingOperations assists{};  ///< of blocks that it fetches from here, and that this process moves
-
-    // Its messages that were not consumed here, and its credits due.
-    bool unread = false;             ///< in its ring
-    uint32_t partial_bytes = 0;      ///< of a message whose rest has not come
-    uint32_t credits_retrieved = 0;  ///< kept until the threshold is reached
-    uint32_t credits_threshold = 0;
-    uint32_t credits_owed = 0;  ///< to be returned as soon as they can leave
+    Queue queue{};
+    Ring ring{};
+    Credits credits{};
+    DeviceReport device{};  ///< its mailbox
+    Operations operations{};
+    uint32_t partial_bytes = 0;  ///< of a message of the device whose rest has not come
 
     [[nodiscard]] bool waited_for() const {
-        return queued != 0 || gets.count != 0 || puts.count != 0 || device_chunks.count != 0 ||
-               pulls.count != 0 || pushes.count != 0 || coop_blocks.count != 0 || atomics.count != 0 ||
-               assists.count != 0 || credits_owed != 0;
+        return queue.messages != 0 || operations.any() || credits.deferred != 0;
     }
-    [[nodiscard]] bool unconsumed() const { return unread || partial_bytes != 0; }
+    [[nodiscard]] bool unconsumed() const { return ring.unread || partial_bytes != 0; }
 };
 
 /// This process, and every peer that something waits for.
 struct StallReport {
     uint32_t rank = 0;
     bool asked_for = false;
-    uint64_t stall_ns = 0;         ///< the longest age
-    uint64_t mailbox_written = 0;  ///< its own
-    uint64_t mailbox_read = 0;
-    uint32_t mailbox_slots = 0;
+    uint64_t stall_ns = 0;   ///< the longest age
+    DeviceReport device{};  ///< its own mailbox
     size_t unanswered_contacts = 0;
     std::vector<PeerReport> peers{};
 };

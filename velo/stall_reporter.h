@@ -46,7 +46,7 @@ class StallReporter {
     [[gnu::cold]] void check_progress(uint64_t now);
     [[gnu::cold]] void report(bool asked_for);
     [[gnu::cold]] PeerReport report_of(velo_peer& peer);
-    void report_transfers(const velo_peer& peer, PeerReport& out);
+    void report_transfers(const velo_peer& peer, PeerReport::Operations& out);
 
     Core& core_;
     Parts& parts_;
@@ -140,10 +140,7 @@ void StallReporter<Env>::report(bool asked_for) {
     report.asked_for = asked_for;
     report.unanswered_contacts = core_.on_node.unanswered();
     if (core_.device) {
-        const DeviceReport own = core_.device->report(kNoAddr);
-        report.mailbox_written = own.mailbox_written;
-        report.mailbox_read = own.mailbox_read;
-        report.mailbox_slots = own.mailbox_slots;
+        report.device = core_.device->report(kNoAddr);
         report.stall_ns = watch_.age_ns(this);
     }
     for (const auto* table : {&parts_.peers.on_node(), &parts_.peers.device()}) {
@@ -161,61 +158,51 @@ void StallReporter<Env>::report(bool asked_for) {
 template <class Env>
 PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
     PeerReport out;
-    out.known = peer.connected;
-    out.rank = peer.rank;
-    out.pid = peer.pid;
-    out.pid_known_here = peer.attachable;
-    out.path = peer.path;
+    out.process = {.known = peer.connected,
+                   .rank = peer.rank,
+                   .pid = peer.pid,
+                   .pid_known_here = peer.attachable,
+                   .path = peer.path};
     out.age_ns = watch_.age_ns(&peer);
     if (const velo_send_t* first = peer.pending.front()) {
-        out.first_bytes = first->total;
-        out.first_done = first->done;
-        out.first_class = first->message_class;
-        out.first_tag = first->tag;
-        out.credits_needed = first->total == 0 ? 1 : packets_for(first->total - first->done);
+        out.queue = {.first_bytes = first->total,
+                     .first_done = first->done,
+                     .first_class = first->message_class,
+                     .first_tag = first->tag};
+        out.credits.needed = first->total == 0 ? 1 : packets_for(first->total - first->done);
         for (const velo_send_t* at = first; at != nullptr; at = at->next) {
-            ++out.queued;
-            out.queued_bytes += at->total - at->done;
+            ++out.queue.messages;
+            out.queue.bytes += at->total - at->done;
         }
     }
-    report_transfers(peer, out);
+    report_transfers(peer, out.operations);
     uint64_t beat_ns = 0;
     if (peer.path == VELO_PATH_ON_NODE) {
-        shm::RingFill fill;
-        out.ring = core_.on_node.fill(peer.index, fill);
-        out.lines_written = fill.lines_written;
-        out.lines_read = fill.lines_read;
-        out.body_written = fill.body_written;
-        out.body_read = fill.body_read;
-        out.ring_lines = core_.on_node.geometry().lines;
-        out.ring_bytes = core_.on_node.geometry().body_bytes;
-        out.unread = core_.on_node.unread(peer.index);
+        out.ring.made = core_.on_node.fill(peer.index, out.ring.fill);
+        out.ring.lines = core_.on_node.geometry().lines;
+        out.ring.bytes = core_.on_node.geometry().body_bytes;
+        out.ring.unread = core_.on_node.unread(peer.index);
         beat_ns = core_.on_node.last_beat_ns(peer.index);
     } else if (core_.packets->admits(peer.index)) {
-        const DeviceReport device = core_.device->report(peer.index);
         const flowctl::FlowControl& flow = core_.packets->flow();
-        out.credited = core_.packets->credited();
-        out.by_contact = flow.by_contact(peer.index);
-        out.credits = flow.credits(peer.index);
+        out.credits.used = core_.packets->credited();
+        out.credits.by_contact = flow.by_contact(peer.index);
+        out.credits.available = flow.credits(peer.index);
         // If shares change, only the peer knows ours.
-        out.quota = flow.mode() == flowctl::Mode::kStatic ? core_.packets->plan().quota : 0;
-        out.credits_retrieved = flow.retrieved(peer.index);
-        out.credits_threshold = flow.threshold(peer.index);
-        out.credits_owed = core_.packets->deferred_credits(peer.index);
+        out.credits.quota = flow.mode() == flowctl::Mode::kStatic ? core_.packets->plan().quota : 0;
+        out.credits.retrieved = flow.retrieved(peer.index);
+        out.credits.threshold = flow.threshold(peer.index);
+        out.credits.deferred = core_.packets->deferred_credits(peer.index);
         out.partial_bytes = core_.packets->partial_bytes(peer.index);
-        out.mailbox_written = device.mailbox_written;
-        out.mailbox_read = device.mailbox_read;
-        out.mailbox_slots = device.mailbox_slots;
-        out.held_packets = device.held_packets;
-        out.device_operations = device.operations;
-        beat_ns = device.beat_ns;
+        out.device = core_.device->report(peer.index);
+        beat_ns = out.device.beat_ns;
     }
     out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
     return out;
 }
 
 template <class Env>
-void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport& out) {
+void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport::Operations& out) {
     const auto count = [](WaitingOperations& operations, uint64_t bytes) {
         ++operations.count;
         operations.bytes += bytes;

@@ -13,7 +13,7 @@ BUILD = os.path.join(ROOT, "build")
 PLUGIN = os.path.join(BUILD, ".libs")
 PLUGIN_FILE = "mca_btl_velo.so"
 PROBES = os.path.join(BUILD, "bench")
-HEADERS = ("measuring.h", "ranks.h")
+HEADERS = ("arguments.h", "measuring.h", "ranks.h", "../velo/base/read_number.h")
 
 
 class Failed(Exception):
@@ -96,8 +96,8 @@ def compile_probe(probe, compiler, suffix=""):
     sources = [source, *(os.path.join(ROOT, "bench", header) for header in HEADERS)]
     if not os.path.exists(program) or any(os.path.getmtime(program) < os.path.getmtime(name) for name in sources):
         os.makedirs(PROBES, exist_ok=True)
-        command = [compiler, "-std=c++20", "-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", "-pthread", "-o",
-                   program, source]
+        command = [compiler, "-std=c++20", "-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", "-pthread",
+                   "-I", ROOT, "-o", program, source]
         if subprocess.run(command, check=False).returncode != 0:
             raise Failed(f"bench/{probe}.cc does not compile with {compiler}")
     return program

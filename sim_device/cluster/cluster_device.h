@@ -69,7 +69,6 @@ class ClusterDevice {
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure = nullptr);
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const;
     [[nodiscard]] bool alive(DeviceAddr peer) const;
-    void watch(DeviceAddr) {}
     /// A process that was killed announces nothing.
     void announce_ending(base::Ending ending) {
         if (!dead_) ending_ = static_cast<uint8_t>(ending);

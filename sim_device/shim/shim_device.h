@@ -55,7 +55,6 @@ class ShimDevice {
     /// As of the last look, which progress() takes every kLifeCheckNs.
     [[nodiscard]] bool alive(DeviceAddr peer) const { return !checked(peer).dead && !dead(); }
 
-    void watch(DeviceAddr) {}  // all peers are looked at
     void announce_ending(base::Ending ending) { segment_.announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const;
     bool claim_report(DeviceAddr peer) { return checked(peer).segment.claim_report(); }

@@ -165,6 +165,29 @@ TYPED_TEST_P(DeviceConnect, packets_sent_before_the_senders_end_still_arrive) {
     for (uint64_t number = 0; number < 9; ++number) ASSERT_TRUE(this->take(1, 0, number));
 }
 
+/// The optional parts of PeerHealth are there for those devices whose traits ask for them.
+TYPED_TEST_P(DeviceConnect, traits_agree_with_the_parts_that_the_device_has) {
+    using Device = typename TypeParam::Device;
+    this->open(1);
+    EXPECT_EQ(this->device(0).traits().sees_processes, !PeerWatch<Device>);
+    EXPECT_EQ(this->device(0).traits().elects, ReportElection<Device>);
+}
+
+/// With DeviceTraits::elects one process, and without it each one.
+TYPED_TEST_P(DeviceConnect, an_elected_process_reports_a_peers_end) {
+    this->open(3);
+    this->fabric_.close(1);
+    for (const size_t i : {0, 2}) {
+        EXPECT_TRUE(this->drive_watching(i, this->name(i, 1),
+                                         [&] { return !this->device(i).alive(this->name(i, 1)); }));
+    }
+    const auto claims = [this](size_t i) { return health::claim_report(this->device(i), this->name(i, 1)); };
+    const bool elects = this->device(0).traits().elects;
+    EXPECT_TRUE(claims(2));
+    EXPECT_EQ(claims(0), !elects);
+    EXPECT_EQ(claims(2), !elects) << "it was the first, and has been told so";
+}
+
 TYPED_TEST_P(DeviceConnect, more_contacts_than_fit_at_once_get_through_in_time) {
     constexpr bool kRealTime = requires { TypeParam::kDriveNs; };
     constexpr size_t kSenders = kRealTime ? 20 : 90;
@@ -199,6 +222,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceConnect, an_address_fits_and_does_not_change,
                             damaged_and_random_addresses_are_refused, another_jobs_process_is_refused,
                             processes_without_token_are_of_one_job, an_ended_peer_is_dead_to_everybody_else,
                             packets_sent_before_the_senders_end_still_arrive,
+                            traits_agree_with_the_parts_that_the_device_has, an_elected_process_reports_a_peers_end,
                             more_contacts_than_fit_at_once_get_through_in_time);
 
 /// With DeviceTraits::sees_processes: connecting finds out whether the peer runs.

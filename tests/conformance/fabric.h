@@ -166,7 +166,7 @@ class DeviceTest : public testing::Test {
     /// The same while device `index` waits for `peer`.
     template <class Done>
     bool drive_watching(size_t index, DeviceAddr peer, Done&& done) {
-        return drive([&] { return device(index).watch(peer), done(); });
+        return drive([&] { return health::watch(device(index), peer), done(); });
     }
     /// Sends `count` packets of `sender`, in as many calls as the device wants, each again until it takes it.
     Status send(size_t from, DeviceAddr to, uint32_t sender, uint64_t number, uint32_t count,

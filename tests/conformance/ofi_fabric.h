@@ -31,7 +31,6 @@ class OfiTestDevice {
     void watch(DeviceAddr peer) { device_->watch(peer); }
     void announce_ending(base::Ending ending) { device_->announce_ending(ending); }
     [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const { return device_->announced_ending(peer); }
-    bool claim_report(DeviceAddr /*peer*/) { return true; }
     template <class Fill>
     Status send(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
         return device_->send(to, packets, admission, PacketFill(fill));

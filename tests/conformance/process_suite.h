@@ -76,7 +76,7 @@ class DeviceProcesses : public testing::Test {
         /// The same while something of a peer's is waited for.
         template <class Done>
         bool drive_watching(DeviceAddr peer, Done&& done) {
-            return drive([&] { return device.watch(peer), done(); });
+            return drive([&] { return health::watch(device, peer), done(); });
         }
         DeviceAddr connect(size_t to) {
             DeviceAddr peer = kNoAddr;

@@ -178,7 +178,6 @@ class Port {
     [[nodiscard]] PeerView peer(DeviceAddr) const {
         return {.mailbox_slots = network_->config().mailbox_slots};
     }
-    [[nodiscard]] bool alive(DeviceAddr) const { return true; }
     [[nodiscard]] DeviceTraits traits() const { return {}; }
 
   private:

@@ -77,7 +77,7 @@ class OfiGarbage : public testing::Test {
         talk(3);
     }
     OfiFabric<Net>::Device& device(size_t index) { return fabric_[index]; }
-    const OfiCounters& seen() { return device(1).ofi().ofi_counters(); }
+    OfiCounters seen() { return device(1).ofi().ofi_counters(); }
     void step() { fabric_.step(); }
     void write(Hostile& hostile, const void* message, size_t bytes) {
         hostile.write(message, bytes, [this] { step(); });

@@ -1,7 +1,9 @@
 // A part of a message on the wire: runs and slots.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "velo/ofi/parts.h"
@@ -83,6 +85,57 @@ TEST(Parts, any_part_of_messages_reads_as_it_was_written) {
             at += run ? run_bytes(here) : kPacketBytes;
         }
         ASSERT_EQ(read, count);
+
+        const std::span part(bytes, written * kPacketBytes);
+        const PartReading reading = read_part(part, lap, packets);
+        ASSERT_EQ(reading.verdict, PartReading::Verdict::kWhole);
+        ASSERT_EQ(reading.packets, count);
+        ASSERT_FALSE(reading.contact);
+        ASSERT_EQ(read_part(part, static_cast<uint8_t>(lap + 1), packets).verdict, PartReading::Verdict::kGap);
+        if (count > 1) {
+            ASSERT_EQ(read_part(part, lap, count - 1).verdict, PartReading::Verdict::kMalformed);
+        }
+    }
+}
+
+TEST(Parts, a_contact_packet_comes_alone) {
+    const PacketStatus contact = {.node = 3, .vpid = 5, .contact = true, .length = 8};
+    std::array<Packet, 2> slots = {};
+    slots[0].status = contact.pack();
+    slots[1].status = PacketStatus::with_lap(contact.pack(), 1);
+    const std::span part = std::as_bytes(std::span(slots));
+    const PartReading alone = read_part(part.first(kPacketBytes), 0, 16);
+    EXPECT_EQ(alone.verdict, PartReading::Verdict::kWhole);
+    EXPECT_TRUE(alone.contact);
+    EXPECT_EQ(alone.packets, 1u);
+    EXPECT_EQ(read_part(part, 0, 16).verdict, PartReading::Verdict::kMalformed);
+}
+
+TEST(Parts, slots_of_two_senders_are_no_part) {
+    std::array<Packet, 2> slots = {};
+    slots[0].status = PacketStatus{.node = 3, .vpid = 5}.pack();
+    slots[1].status = PacketStatus{.node = 3, .vpid = 6, .lap = 1}.pack();
+    const std::span part = std::as_bytes(std::span(slots));
+    EXPECT_EQ(read_part(part, 0, 16).verdict, PartReading::Verdict::kMalformed);
+    slots[1].status = PacketStatus{.node = 3, .vpid = 5, .lap = 1, .message_class = kDeviceClass}.pack();
+    EXPECT_EQ(read_part(part, 0, 16).verdict, PartReading::Verdict::kMalformed);
+}
+
+/// The address sanitizer sees a read past the end.
+TEST(Parts, any_bytes_are_read_within_their_bounds) {
+    std::mt19937 random(11);
+    for (int round = 0; round < 20'000; ++round) {
+        std::vector<std::byte> part((1 + random() % 20) * kPacketBytes);
+        for (std::byte& byte : part) byte = static_cast<std::byte>(random());
+        for (size_t at = 0; at < part.size(); at += kPacketBytes) {
+            if (random() % 2 != 0) continue;
+            const uint32_t packets = random() % 30;
+            const uint64_t word = with_length(status_at(&part[at]), kRunLength);
+            std::memcpy(&part[at], &packets, sizeof packets);
+            std::memcpy(&part[at + kPayloadBytes], &word, sizeof word);
+        }
+        const PartReading reading = read_part(part, static_cast<uint8_t>(random()), 16);
+        EXPECT_TRUE(reading.verdict != PartReading::Verdict::kWhole || reading.packets <= 16);
     }
 }
 

@@ -121,7 +121,8 @@ TEST(OfiProvider, a_message_over_rxm_fits_one_of_its_buffers) {
     for (const char* provider : {"tcp;ofi_rxm", kTcpProvider}) {
         const OfiDevice device({.mailbox_slots = kSlots, .faults = {}},
                                {.provider_include = provider, .interface_include = "lo"});
-        EXPECT_EQ(device.limits().send_packets_max, OfiDevice::kSendPartsMax * part_packets_max(provider)) << provider;
+        EXPECT_EQ(device.limits().send_packets_max, Transmitter::kSendPartsMax * part_packets_max(provider))
+            << provider;
     }
     EXPECT_EQ(part_packets_max(kTcpProvider), kPartPacketsMax);
     EXPECT_EQ(part_packets_max("unknown"), kPartPacketsMin);

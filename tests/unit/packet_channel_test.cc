@@ -79,7 +79,6 @@ class ScriptedDevice {
     void advance() { shown.pop_front(); }
     uint32_t take_run(std::byte*, uint32_t) { return 0; }
     [[nodiscard]] PeerView peer(DeviceAddr) const { return view; }
-    [[nodiscard]] bool alive(DeviceAddr) const { return true; }
 
     /// A packet of peer 0, which ends its message.
     void show(MessageClass message_class, uint8_t tag = 0) {

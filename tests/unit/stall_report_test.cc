@@ -73,22 +73,12 @@ TEST(StallReport, nothing_pending_is_said_so) {
 
 TEST(StallReport, a_sender_without_credits_is_said_so) {
     StallReport report = {.rank = 0, .stall_ns = 5 * kSecond};
-    report.peers.push_back({.known = true,
-                            .rank = 1,
-                            .pid = getpid(),
-                            .path = VELO_PATH_DEVICE,
+    report.peers.push_back({.process = {.known = true, .rank = 1, .pid = getpid(), .path = VELO_PATH_DEVICE},
                             .age_ns = 5 * kSecond,
                             .seen_ns = 4 * kSecond,
-                            .queued = 2,
-                            .queued_bytes = 3000,
-                            .first_bytes = 2000,
-                            .first_done = 1008,
-                            .credited = true,
-                            .quota = 54,
-                            .credits_needed = 18,
-                            .mailbox_written = 158,
-                            .mailbox_read = 100,
-                            .mailbox_slots = 58});
+                            .queue = {.messages = 2, .bytes = 3000, .first_bytes = 2000, .first_done = 1008},
+                            .credits = {.used = true, .quota = 54, .needed = 18},
+                            .device = {.mailbox_written = 158, .mailbox_read = 100, .mailbox_slots = 58}});
     EXPECT_EQ(
         to_text(report),
         "velo: rank 0 has made no progress for 5.0 s and waits for:\n"
@@ -103,16 +93,19 @@ TEST(StallReport, a_sender_without_credits_is_said_so) {
 
 TEST(StallReport, a_pid_of_another_container_is_not_looked_for) {
     StallReport report = {.rank = 0};
-    report.peers.push_back({.known = true, .rank = 1, .pid = INT32_MAX, .path = VELO_PATH_DEVICE, .queued = 1});
+    report.peers.push_back({.process = {.known = true, .rank = 1, .pid = INT32_MAX, .path = VELO_PATH_DEVICE},
+                            .queue = {.messages = 1}});
     EXPECT_NE(to_text(report).find("has ended"), std::string::npos) << to_text(report);
-    report.peers[0].pid_known_here = false;
+    report.peers[0].process.pid_known_here = false;
     EXPECT_EQ(to_text(report).find("has ended"), std::string::npos) << to_text(report);
 }
 
 TEST(StallReport, who_owns_no_slots_there_is_told_so) {
     StallReport report = {.rank = 0};
-    report.peers.push_back(
-        {.path = VELO_PATH_DEVICE, .queued = 1, .credited = true, .by_contact = true, .mailbox_slots = 58});
+    report.peers.push_back({.process = {.path = VELO_PATH_DEVICE},
+                            .queue = {.messages = 1},
+                            .credits = {.used = true, .by_contact = true},
+                            .device = {.mailbox_slots = 58}});
     const std::string text = to_text(report);
     EXPECT_NE(text.find("owns no slots at it"), std::string::npos) << text;
     EXPECT_EQ(text.find("credits at it"), std::string::npos) << text;
@@ -120,14 +113,75 @@ TEST(StallReport, who_owns_no_slots_there_is_told_so) {
 
 TEST(StallReport, what_was_not_consumed_is_listed) {
     StallReport report = {.rank = 2, .asked_for = true};
-    report.mailbox_written = 9;
-    report.mailbox_read = 4;
-    report.mailbox_slots = 58;
-    report.peers.push_back({.path = VELO_PATH_ON_NODE, .unread = true});
+    report.device = {.mailbox_written = 9, .mailbox_read = 4, .mailbox_slots = 58};
+    report.peers.push_back({.process = {.path = VELO_PATH_ON_NODE}, .ring = {.unread = true}});
     const std::string text = to_text(report);
     EXPECT_NE(text.find("rank 2 has not consumed:"), std::string::npos) << text;
     EXPECT_NE(text.find("its mailbox: 5 of 58 slots"), std::string::npos) << text;
     EXPECT_NE(text.find("messages in its ring"), std::string::npos) << text;
+}
+
+/// Each field shows in the text, on either path.
+TEST(StallReport, all_that_waits_for_a_peer_is_listed) {
+    const PeerReport peer = {.process = {.rank = 1, .path = VELO_PATH_ON_NODE},
+                       .age_ns = 2 * kSecond,
+                       .queue = {.messages = 3, .bytes = 70, .first_bytes = 9, .first_done = 4, .first_class = 1,
+                                 .first_tag = 6},
+                       .ring = {.made = true,
+                                .fill = {.lines_written = 12, .lines_read = 5, .body_written = 900, .body_read = 100},
+                                .lines = 64,
+                                .bytes = 4096,
+                                .unread = true},
+                       .credits = {.used = true, .available = 3, .quota = 8, .needed = 5, .retrieved = 2,
+                                   .threshold = 4, .deferred = 7},
+                       .device = {.mailbox_written = 30, .mailbox_read = 10, .mailbox_slots = 58, .held_packets = 2,
+                                  .operations = 1},
+                       .operations = {.gets = {1, 10},
+                                      .puts = {2, 20},
+                                      .device_chunks = {3, 30},
+                                      .pulls = {4, 40},
+                                      .pushes = {5, 50},
+                                      .coop_blocks = {6, 60},
+                                      .atomics = {7, 0},
+                                      .assists = {8, 80}},
+                       .partial_bytes = 11};
+    const std::string waits =
+        "    3 messages queued, 70 bytes; the first one (engine's, tag 6) has sent 4 of 9 bytes\n"
+        "    1 gets not fully started, 10 bytes\n"
+        "    2 puts not fully started, 20 bytes\n"
+        "    3 RMA operations wait for the device's notification, 30 bytes\n"
+        "    4 chunks asked for (pull) wait for their data (pull data), 40 bytes\n"
+        "    5 chunks sent (put data) wait for their end (done), 50 bytes\n"
+        "    6 blocks fetched jointly wait for data of its part (joint data), 60 bytes\n"
+        "    7 atomics wait for their answer\n"
+        "    8 blocks that it fetches from here have parts left to send, 80 bytes\n"
+        "    7 credits for it cannot leave\n";
+    const auto text = [](const char* path, const std::string& own) {
+        return "velo: rank 0 waits for, as asked:\n"
+               "  a process that this one has not connected to (" +
+               std::string(path) +
+               "), for 2.0 s:\n" + own +
+               "      credits kept for it: 2, returned at 4\n"
+               "  rank 0 has not consumed:\n"
+               "    its mailbox: 1 of 9 slots (positions: 3 written, 2 read)\n"
+               "    4 first contacts that could not be answered\n"
+               "    a process that this one has not connected to (" +
+               path + "): messages in its ring 11 bytes of a message whose rest has not come";
+    };
+    StallReport report = {.asked_for = true,
+                          .device = {.mailbox_written = 3, .mailbox_read = 2, .mailbox_slots = 9},
+                          .unanswered_contacts = 4,
+                          .peers = {peer}};
+    EXPECT_EQ(to_text(report),
+              text("on-node ring", waits + "      ring to it: 7 of 64 lines and 800 of 4096 bytes not read (positions: "
+                                           "lines 12 written, 5 read; bytes 900, 100)\n"));
+    report.peers[0].process.path = VELO_PATH_DEVICE;
+    EXPECT_EQ(to_text(report),
+              text("VELO packets",
+                   waits + "      credits at it: 3 of 8, and the rest of the first message needs 5\n"
+                           "      its mailbox: 20 of 58 slots not read (positions: 30 written, 10 read)\n"
+                           "      2 packets to it are held back by the device\n"
+                           "      1 operations on it are with the device\n"));
 }
 
 class EngineStall : public testing::TestWithParam<int> {};

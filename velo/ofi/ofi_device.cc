@@ -3,9 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
+#include <string>
 
 #include "velo/base/clock.h"
 #include "velo/base/shared_segment.h"
@@ -83,210 +81,148 @@ Address own_address(const DeviceConfig& config, const Endpoint& endpoint) {
 }  // namespace
 
 OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
-    : config_(prepared(config)),
-      endpoint_(options, completions_max(config), config.mailbox_slots),
-      mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
-      frames_(endpoint_, mailbox_.space().part_bytes()),
-      rma_(endpoint_, config.ports),
+    : endpoint_(options, completions_max(prepared(config)), config.mailbox_slots),
       own_(own_address(config, endpoint_)),
-      source_(source_of(config.node, config.vpid)),
-      send_packets_max_(kSendPartsMax * endpoint_.part_packets(config.mailbox_slots)),
-      peers_with_room_(peers_planned(config)),
+      log_(config.log, endpoint_.title()),
+      mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
       gate_(config.contact_slots),
-      health_(config.peer_timeout_ns),
-      health_check_ns_(std::min(kHealthCheckNs, config.peer_timeout_ns / 32)),
-      scratch_(std::min(endpoint_.inject_bytes(), mailbox_.space().part_bytes()) / kPacketBytes) {}
+      peers_(endpoint_, mailbox_, gate_, own_, peers_planned(config), config.contact_slots != 0),
+      transmitter_(endpoint_, peers_, own_, log_, mailbox_.space().part_bytes()),
+      rma_(endpoint_, config.ports),
+      endings_(endpoint_, peers_, transmitter_, gate_, rma_, log_),
+      watch_(endpoint_, peers_, transmitter_, endings_, config.peer_timeout_ns),
+      arrivals_(endpoint_, mailbox_, rma_, peers_, gate_, transmitter_, endings_, watch_, own_, log_),
+      ports_(config.ports) {}
 
 OfiDevice::~OfiDevice() {
-    if (!closing_) announce_ending(base::Ending::kClosed);
+    if (!transmitter_.closing()) announce_ending(base::Ending::kClosed);
     // The provider has all that was reported as sent, but some of it leaves by its progress only.
     const uint64_t end_ns = base::monotonic_ns() + kCloseNs;
     do {
-        read_completions();
-        drive_peers();
-    } while ((frames_.used() != 0 || !driven_.empty()) && base::monotonic_ns() < end_ns);
+        arrivals_.read();
+        transmitter_.progress();
+    } while (transmitter_.under_way() && base::monotonic_ns() < end_ns);
     mailbox_.cancel();
     endpoint_.close();
 }
 
-void OfiDevice::log(int level, const char* format, ...) const {
-    if (config_.log.write == nullptr) return;
-    std::array<char, 512> line;
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(line.data(), line.size(), format, arguments);
-    va_end(arguments);
-    config_.log(level, line.data());
+Status OfiDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer, base::Failure* failure) {
+    const auto explain = [failure](const char* why) {
+        if (failure != nullptr) *failure = {.call = why, .error = 0};
+    };
+    Address address;
+    const Status status = read_address(bytes, address);
+    if (status == Status::kUnsupported) explain("its velo is of another version");
+    if (status == Status::kBadParam) explain("its address is damaged");
+    return status == Status::kOk ? peers_.know(address, peer, failure) : status;
 }
 
-/// Handles a send that the provider refused. Errors that are none of ordinary back-pressure are treated like it: only
-/// silence tells a peer's death.
-bool OfiDevice::refused(ssize_t result, DeviceAddr to) {
-    refused_ = true;
-    if (result != -FI_EAGAIN && result != -FI_ENOMEM) {
-        const DevicePeer& facts = peers_[to]->facts;
-        log(2, "%s: sending to node %u, VPID %u: %s", endpoint_.title(), facts.node, facts.vpid,
-            fi_strerror(static_cast<int>(-result)));
-    }
-    return false;
-}
-
-/// False: the frame stays the caller's.
-bool OfiDevice::transmit_frame(Frame& frame) {
-    const ssize_t result = fi_send(endpoint_.ep(), frame.slots, frame.count * kPacketBytes, frames_.descriptor(),
-                                   peers_[frame.to]->at, &frame.context);
-    if (result != 0) return refused(result, frame.to);
-    ++peers_[frame.to]->messages_sent;
-    return true;
-}
-
-/// Sends slots that stay the caller's; `completion`: the provider is to tell when it is done with them.
-bool OfiDevice::transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion) {
-    const size_t bytes = count * kPacketBytes;
-    if (bytes <= endpoint_.inject_bytes() && !completion) {
-        const ssize_t result = fi_inject(endpoint_.ep(), slots, bytes, peers_[to]->at);
-        if (result != 0) return refused(result, to);
-        ++peers_[to]->messages_sent;
-        return true;
-    }
-    if (frames_.free() == 0) return refused(-FI_EAGAIN, to);
-    Frame* frame = frames_.take(to, count);
-    std::memcpy(frame->slots, slots, bytes);
-    if (transmit_frame(*frame)) return true;
-    frames_.put(*frame);
-    return false;
-}
-
-/// The provider has not taken what send() accepted: drive_peers() tries again, and nothing overtakes it.
-void OfiDevice::hold(DeviceAddr to, Frame* frames) {
-    peers_[to]->held = frames;
-    drive(to);
-}
-
-/// Writes packets [first, first + count) of a send, which is one message of the provider. Returns its slots.
-uint32_t OfiDevice::fill_part(Peer& peer, Packet* slots, uint32_t first, uint32_t count, bool contact,
-                              const PacketFill& fill) {
-    const uint64_t own = source_ | uint64_t{contact} << PacketStatus::kContactBit;
-    const uint32_t written = write_part(slots, fill, first, count, own, peer.sent);
-    peer.sent = static_cast<uint8_t>(peer.sent + count);
-    if (contact) [[unlikely]] {
-        peer.contact_packet = slots[0];
-        peer.contact.sent();
-    }
-    return written;
+void OfiDevice::announce_ending(base::Ending ending) {
+    if (transmitter_.closing()) return;
+    // A peer that has closed is not written to.
+    arrivals_.read();
+    transmitter_.close(ending);
 }
 
 Status OfiDevice::send(DeviceAddr to, uint32_t packets, Admission admission, PacketFill fill) {
-    Peer& peer = checked(to);
-    if (peer.dead) [[unlikely]]
-        return Status::kPeerDead;
-    if (peer.facts.mailbox_slots == 0) [[unlikely]]
-        return Status::kUnsupported;
-    const bool contact = admission == Admission::kContact;
-    if (packets - 1 >= (contact ? 1 : send_packets_max_)) [[unlikely]]
-        return Status::kBadParam;
-    // Once fill was called the packets have to go, if need be in frames. A smaller mailbox takes them in several.
-    const uint32_t frames = (packets + peer.part_packets - 1) / peer.part_packets;
-    if (peer.held != nullptr || peer.contact.blocks() || frames_.free() < frames) [[unlikely]]
-        return again();
-    if (!peer.hello_sent && (!send_hello(to) || frames_.free() < frames)) [[unlikely]]
-        return again();
-    counters_.packets_sent += packets;
-    pacer_.traffic(now_ns_);
-    if (packets <= scratch_.size()) {
-        const uint32_t slots = fill_part(peer, scratch_.data(), 0, packets, contact, fill);
-        if (transmit(to, scratch_.data(), slots)) return Status::kOk;
-        Frame* frame = frames_.take(to, packets);
-        frame->count = slots;
-        std::memcpy(frame->slots, scratch_.data(), slots * kPacketBytes);
-        hold(to, frame);
-        return Status::kOk;
-    }
-    Frame** last = nullptr;
-    for (uint32_t done = 0; done < packets;) {
-        Frame* frame = frames_.take(to, std::min(packets - done, peer.part_packets));
-        frame->count = fill_part(peer, frame->slots, done, frame->packets, contact, fill);
-        done += frame->packets;
-        if (last == nullptr && transmit_frame(*frame)) continue;
-        if (last == nullptr) {
-            hold(to, frame);
-        } else {
-            *last = frame;
-        }
-        last = &frame->next;
-    }
-    return Status::kOk;
+    const Status status = transmitter_.send(to, packets, admission, fill);
+    if (status == Status::kOk) [[likely]]
+        pacer_.traffic(now_ns_);
+    return status;
 }
 
 void OfiDevice::advance() {
-    ++counters_.packets_received;
+    ++packets_read_;
     if (mailbox_.advance()) [[unlikely]] {
         gate_.left();
         call_contacts();
     }
 }
 
-Status OfiDevice::post(const RmaOperation& operation) {
-    if (operation.peer >= peers_.size()) return Status::kBadParam;
-    Peer& peer = *peers_[operation.peer];
-    if (!peer.dead && !resolve(operation.peer)) return Status::kNoResource;
-    return rma_.post(operation, peer.at, peer.facts, peer.dead);
-}
-
 uint32_t OfiDevice::take_run(std::byte* to, uint32_t packets_max) {
     const uint32_t taken = mailbox_.take_run(to, packets_max);
-    counters_.packets_received += taken;
+    packets_read_ += taken;
     return taken;
+}
+
+/// Tells senders of refused contact packets that there is room now.
+void OfiDevice::call_contacts() {
+    for (;;) {
+        const DeviceAddr addr = gate_.next_call(now_ns_ + kContactCallNs);
+        if (addr == kNoAddr) return;
+        transmitter_.say(addr, kContactCalled);
+    }
+}
+
+Status OfiDevice::post(const RmaOperation& operation) {
+    if (operation.peer >= peers_.size()) return Status::kBadParam;
+    const Peer& peer = peers_[operation.peer];
+    if (!peer.dead && !peers_.resolve(operation.peer)) return Status::kNoResource;
+    return rma_.post(operation, peer.at, peer.facts, peer.dead);
 }
 
 uint32_t OfiDevice::progress(uint64_t now_ns) {
     now_ns_ = now_ns;
     if (!pacer_.due(now_ns, busy())) return 0;
-    health_.polled(now_ns);
-    refused_ = false;
-    const uint64_t seen = mailbox_.packets_arrived() + operations_done_;
-    if (read_completions() != 0) pacer_.traffic(now_ns);
+    watch_.polled(now_ns);
+    transmitter_.forget_refusals();
+    const uint64_t seen = events();
+    if (arrivals_.read() != 0) pacer_.traffic(now_ns);
     rma_.progress();
     if (mailbox_.refused()) mailbox_.post_refused();
-    if (now_ns >= next_health_check_ns_) [[unlikely]] {
-        next_health_check_ns_ = now_ns + health_check_ns_;
-        check_health();
+    if (watch_.take_due(now_ns)) [[unlikely]] {
+        gate_.expire(now_ns);
+        call_contacts();
+        watch_.check();
     }
-    drive_peers();
+    transmitter_.progress();
     // Signals between devices are no event: a process that pings, or is pinged, may still be one to which nothing
     // happens.
-    return static_cast<uint32_t>(mailbox_.packets_arrived() + operations_done_ - seen);
+    return static_cast<uint32_t>(events() - seen);
 }
 
 DeviceReport OfiDevice::report(DeviceAddr addr) const {
     if (addr == kNoAddr) {
         return {.mailbox_written = mailbox_.packets_arrived(),
-                .mailbox_read = counters_.packets_received,
-                .mailbox_slots = config_.mailbox_slots,
+                .mailbox_read = packets_read_,
+                .mailbox_slots = own_.head.mailbox_slots,
                 .beat_ns = now_ns_};
     }
-    const Peer& peer = checked(addr);
-    uint32_t held = peer.contact.blocks() ? 1 : 0;
-    for (const Frame* frame = peer.held; frame != nullptr; frame = frame->next) held += frame->packets;
+    const Peer& peer = peers_.checked(addr);
     return {.mailbox_slots = peer.facts.mailbox_slots,
-            .held_packets = held,
+            .held_packets = Transmitter::held_packets(peer),
             .operations = rma_.operations(addr)};
 }
 
 DeviceLimits OfiDevice::limits() const {
-    return {.ports = config_.ports,
-            .mailbox_slots = config_.mailbox_slots,
+    return {.ports = ports_,
+            .mailbox_slots = own_.head.mailbox_slots,
             .rma_bytes_max = rma_.bytes_max(),
             .rma_outstanding_max = rma_.outstanding_max(),
             .registrations_max = RmaUnit::kRegistrationsMax,
-            .send_packets_max = send_packets_max_};
+            .send_packets_max = transmitter_.packets_max()};
 }
 
 DeviceCounters OfiDevice::counters() const {
-    DeviceCounters counters = counters_;
-    rma_.add_counters(counters);
+    DeviceCounters counters;
+    counters.packets_sent = transmitter_.counters().packets;
+    counters.packets_received = packets_read_;
+    counters.packets_unknown_source = arrivals_.counters().unknown_source;
+    counters.contacts_refused = arrivals_.counters().contacts_refused;
     counters.starved = mailbox_.starved();
+    rma_.add_counters(counters);
     return counters;
+}
+
+OfiCounters OfiDevice::ofi_counters() const {
+    return {.malformed = arrivals_.counters().malformed,
+            .strangers = arrivals_.counters().strangers,
+            .broken_streams = endings_.broken_streams(),
+            .lost_receives = arrivals_.counters().lost_receives,
+            .hellos_sent = transmitter_.counters().hellos,
+            .hellos_received = arrivals_.counters().hellos,
+            .pings_sent = transmitter_.counters().pings,
+            .pings_received = arrivals_.counters().pings};
 }
 
 }  // namespace velo::ofi

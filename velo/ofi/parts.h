@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "velo/network_device.h"
 #include "velo/ofi/wire.h"
@@ -77,6 +78,46 @@ inline uint32_t write_part(Packet* slots, const PacketFill& fill, uint32_t first
         done += packets;
     }
     return static_cast<uint32_t>(slot - slots);
+}
+
+/// The content of a part that came, and whether a process of this version can have written it.
+struct PartReading {
+    enum class Verdict : uint8_t {
+        kWhole,
+        kMalformed,
+        kGap,  ///< packets before these were lost, or the message is not of the sender that it names
+    };
+    Verdict verdict;
+    bool contact = false;  ///< one packet that fills a contact slot
+    uint32_t packets = 0;
+};
+
+/// Reads a part of whole slots. `lap`: the sender's count of the packets before it; `packets_max`: of a part.
+[[nodiscard]] inline PartReading read_part(std::span<const std::byte> part, uint8_t lap, uint64_t packets_max) {
+    using Verdict = PartReading::Verdict;
+    const uint64_t first = status_at(part.data());
+    const bool contact = PacketStatus::fills_contact_slot(first);
+    bool right = true;
+    uint64_t packets = 0;
+    for (size_t at = 0; at < part.size();) {
+        const uint64_t word = status_at(&part[at]);
+        const auto here_lap = static_cast<uint8_t>(lap + packets);
+        const bool run = is_run(word);
+        const uint32_t here = run ? run_packets(&part[at]) : 1;
+        if (run && (here < kRunPacketsMin || here > packets_max || run_bytes(here) > part.size() - at)) [[unlikely]] {
+            return {Verdict::kMalformed};
+        }
+        packets += here;
+        at += run ? run_bytes(here) : kPacketBytes;
+        if (word == PacketStatus::with_lap(first, here_lap)) continue;
+        const PacketStatus status = PacketStatus::unpack(word);
+        right = right && source_of(word) == source_of(first) && status.message_class != kDeviceClass &&
+                status.contact == contact;
+        if (status.lap != here_lap) return {Verdict::kGap};
+    }
+    if (!right || packets > (contact ? 1 : packets_max)) [[unlikely]]
+        return {Verdict::kMalformed};
+    return {Verdict::kWhole, contact, static_cast<uint32_t>(packets)};
 }
 
 }  // namespace velo::ofi

@@ -156,6 +156,7 @@ uint32_t RmaUnit::progress() {
 
 void RmaUnit::completed(Context& context, int error) {
     Operation& operation = reinterpret_cast<Operation&>(context);
+    ++completions_;
     if (operation.place == Place::kAbandoned) return release(operation);
     if (operation.place != Place::kProvider) return;
     end(operation, error == 0 ? Status::kOk : error == FI_EFAULT ? Status::kBadMemory : Status::kFailed);

@@ -35,6 +35,8 @@ class RmaUnit {
 
     /// The provider is done with an operation; `error` is 0 or libfabric's errno, positive.
     void completed(Context& context, int error);
+    /// Operations that the provider was done with.
+    [[nodiscard]] uint64_t completions() const { return completions_; }
     /// Tries again what the provider had not taken. Returns how many operations it took.
     uint32_t progress();
     /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
@@ -80,6 +82,7 @@ class RmaUnit {
     std::unordered_map<uint64_t, Registration> published_;
     uint64_t key_state_;
     uint32_t under_way_ = 0;  ///< not ended
+    uint64_t completions_ = 0;
     DeviceCounters counters_;
 };
 

@@ -1,0 +1,68 @@
+"""The probes of bench/ read numbers strictly: each one that is refused names argument, text and remedy."""
+
+import os
+import subprocess
+import unittest
+
+from velobench.openmpi import BUILD, OpenMpi
+
+NO_NUMBERS = ("58k", "abc", "", "-3", "+3", " 3", "3 ", "0x3", "010", "3.5", "4294967296", "18446744073709551617")
+REMEDY = "write decimal digits and nothing else"
+# Each argument that is a number or a list of numbers, with the words in front of it and behind it.
+BELOW_MPI = (("credits", ("--peers", "--slots", "--rounds"), ()),
+             ("packets", ("--rounds",), ("--slots", "--sizes")),
+             ("ring", ("--rounds", "--ring-bytes"), ("--sizes",)))
+OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--windows", "--active")),
+            ("pairs", (), ("--sizes",)))
+BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
+            ("everyone", "BYTES", ("alltoall", "label"), ()), ("instructions", "WINDOWS", (), ()),
+            ("outstanding", "COUNT", ("label",), ("8", "/nowhere")),
+            ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
+
+
+class Numbers(unittest.TestCase):
+    def refused(self, command, name, text, head=""):
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+        self.assertRegex(result.stderr, rf"{head}.*{name}=")
+        self.assertIn(f"{name}={text} is not a number from ", result.stderr)
+        self.assertIn(REMEDY, result.stderr)
+
+    def options(self, command, probe, single, lists):
+        for name in (*single, *lists):
+            for text in NO_NUMBERS:
+                with self.subTest(probe=probe, name=name, text=text):
+                    self.refused([*command, name, text], name, text, f"{probe}: ")
+        for name in lists:
+            for text, bad in (("8,58k,16", "58k"), ("8,,16", ""), ("8,", ""), (",8", "")):
+                with self.subTest(probe=probe, name=name, text=text):
+                    self.refused([*command, name, text], name, bad, f"{probe}: ")
+
+    def test_below_mpi(self):
+        built = subprocess.run(["make", "-s", "-C", BUILD, "bench"], capture_output=True, text=True, check=False)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        for probe, single, lists in BELOW_MPI:
+            self.options([os.path.join(BUILD, "bench", probe)], probe, single, lists)
+
+    def test_over_mpi(self):
+        """One or the other word for each: the reading is one function, for which test_below_mpi has all."""
+        mpi = OpenMpi()
+        options = [(probe, name, (name,), ()) for probe, single, lists in OVER_MPI for name in (*single, *lists)]
+        for number, (probe, name, before, behind) in enumerate([*options, *BY_PLACE]):
+            text = ("58k", "4294967296")[number % 2]
+            with self.subTest(probe=probe, name=name, text=text):
+                command = [*mpi.command(2, mpi.sm), mpi.compile(probe), *before, text, *behind]
+                self.refused(command, name, text, f"{probe}: ")
+
+    def test_pairs_are_of_two_ranks(self):
+        mpi = OpenMpi()
+        for text in ("0-0", "0-2", "1", "0-1-", "0-+1", "-1-0"):
+            with self.subTest(text):
+                result = subprocess.run([*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pairs", text],
+                                        capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn(f"--pairs: '{text}' is not a pair of two of the job's 2 ranks", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
