@@ -69,7 +69,9 @@ class SimNode {
         return peers_[peer].node->claims()[slot];
     }
     [[nodiscard]] base::AtuTable& atu() { return registrations().table; }
-    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const { return peers_[peer].node->registrations().view; }
+    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const {
+        return peers_[peer].node->registrations().view;
+    }
     [[nodiscard]] int32_t pid(shm::PeerIndex peer) const { return peers_[peer].node->address().segment.pid; }
 
     void poll_liveness(std::vector<shm::PeerIndex>& died);

@@ -35,6 +35,8 @@ class Events {
     }
 
     [[nodiscard]] bool empty() const { return queue_.empty(); }
+    /// All has been told.
+    [[nodiscard]] bool all_told() const { return queue_.empty() && delivering_ == 0; }
     /// An upcall is being made; the events that it causes are told after it.
     [[nodiscard]] bool delivering() const { return delivering_ != 0; }
     /// Tells the host everything. It may nest, because an upcall may wait for another event.

@@ -72,7 +72,8 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     core_.on_node.poll_liveness(died);
     for (const shm::PeerIndex index : died) peer_failed(parts_.peers.of(VELO_PATH_ON_NODE, index));
     for (const shm::Loss& loss : core_.on_node.take_losses()) report_loss(loss);
-    if (!failed_.empty()) reclaim();
+    // A host that hears of an end may ask about the peer (velo_claim_report).
+    if (!failed_.empty() && core_.events.all_told()) reclaim();
     unanswered_polls_ = core_.on_node.unanswered() == 0 ? 0 : unanswered_polls_ + 1;
     if (unanswered_polls_ == kPollsUntilReported) {
         const base::Failure failure = core_.on_node.unanswered_failure();

@@ -4,7 +4,8 @@
  * No C++ type and no exception crosses it. An engine that was opened for several threads may be used by them at once:
  * every function takes the engine's lock itself where it needs it. velo_close is the last call, of one thread.
  * Callbacks run without the lock and may call anything here but velo_close. Two are excepted: `accepts` and `log` may
- * run with it and call nothing here.
+ * run with it and call nothing here. `receive` and `unconnected` come out of the middle of velo_progress, where a
+ * message lies; the others at the end of velo_progress, or of velo_rma, in the order of what they tell of.
  */
 #ifndef VELO_VELO_H
 #define VELO_VELO_H
@@ -173,9 +174,9 @@ typedef struct {
 
 struct hwloc_topology;
 
-/* Services of the host to the engine. */
+/* Services of the host to the engine; those that may be NULL say so. */
 typedef struct {
-    void* context;
+    void* context; /* handed to each; may be NULL */
     /* hwloc 2's topology of this machine, if the host has one; looked at by velo_open only. May be NULL. */
     struct hwloc_topology* topology;
     /* False: a message with this tag cannot be taken yet; it stays where it is. Once true, it is not asked
@@ -274,7 +275,7 @@ void velo_cancel(velo_engine_t* engine) VELO_NOEXCEPT;
 void* velo_allocate(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
 void velo_free(velo_engine_t* engine, void* memory) VELO_NOEXCEPT;
 
-/* Sends or queues; never refuses. True: it has left, `sent` is not called. False: `sent` will be. */
+/* Sends or queues; never refuses. No callback comes before it returns. True: it has left, `sent` is not called. False: `sent` will be. */
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) VELO_NOEXCEPT;
 
 /* Registers for remote reads (1), writes (2), atomics (4). VELO_NO_RESOURCE: the tables are full. */

@@ -107,7 +107,8 @@ class World {
                 // As a rank that waits in MPI polls all the time; so liveness is looked at, too.
                 device->sleep();
                 const uint64_t next_ns = host.engine().parts().core.on_node.next_ns();
-                cluster_.schedule(*device, std::max(device->clock_ns(), std::min(next_ns, device->clock_ns() + kNapNs)));
+                const uint64_t now_ns = device->clock_ns();
+                cluster_.schedule(*device, std::max(now_ns, std::min(next_ns, now_ns + kNapNs)));
             }
             if (device->clock_ns() > config_.issue_until_ns && device->clock_ns() > next_look_ns_) {
                 next_look_ns_ = device->clock_ns() + kLookNs;

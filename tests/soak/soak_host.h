@@ -153,7 +153,9 @@ class SoakHost {
         bool ended = false;    ///< and we were told
     };
 
-    static std::byte constant(uint32_t rank, uint32_t at) { return static_cast<std::byte>(rank * 37 + at * 11 + at / 251); }
+    static std::byte constant(uint32_t rank, uint32_t at) {
+        return static_cast<std::byte>(rank * 37 + at * 11 + at / 251);
+    }
     static std::byte letter(uint32_t from, uint32_t to, uint32_t number, uint32_t at) {
         return static_cast<std::byte>(from * 7 + to * 13 + number * 29 + at * 3 + at / 253);
     }
@@ -278,8 +280,8 @@ class SoakHost {
         peer.writing = true;
         const uint32_t bytes = length(kWrittenBytes);
         const uint32_t at = random_.below(kWrittenBytes - bytes + 1);
-        Operation& put = operation(VELO_RMA_PUT, to,
-                                   static_cast<uint32_t>(sizeof(uint64_t)) + kReadBytes + rank() * kWrittenBytes + at, bytes);
+        const uint32_t mine = static_cast<uint32_t>(sizeof(uint64_t)) + kReadBytes + rank() * kWrittenBytes;
+        Operation& put = operation(VELO_RMA_PUT, to, mine + at, bytes);
         put.memory.resize(bytes);
         for (uint32_t i = 0; i < bytes; ++i) {
             put.memory[i] = peer.written[at + i] = static_cast<std::byte>(random_.below(256));
