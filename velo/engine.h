@@ -94,7 +94,8 @@ class Engine {
     [[nodiscard]] bool busy() const {
         const std::lock_guard guard(parts_.core.lock);
         return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
-               !parts_.core.events.empty() || parts_.coop.assisting() || (parts_.core.packets && parts_.core.packets->control_deferred()) ||
+               !parts_.core.events.empty() || parts_.coop.assisting() ||
+               (parts_.core.packets && parts_.core.packets->control_deferred()) ||
                parts_.core.on_node.has_unattached();
     }
     void counters(velo_counters_t& out) const;

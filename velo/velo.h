@@ -275,7 +275,8 @@ void velo_cancel(velo_engine_t* engine) VELO_NOEXCEPT;
 void* velo_allocate(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
 void velo_free(velo_engine_t* engine, void* memory) VELO_NOEXCEPT;
 
-/* Sends or queues; never refuses. No callback comes before it returns. True: it has left, `sent` is not called. False: `sent` will be. */
+/* Sends or queues; never refuses. No callback comes before it returns. True: it has left, `sent` is not called. False:
+ * `sent` will be. */
 bool velo_send(velo_engine_t* engine, velo_peer_t* peer, velo_send_t* send, uint8_t tag) VELO_NOEXCEPT;
 
 /* Registers for remote reads (1), writes (2), atomics (4). VELO_NO_RESOURCE: the tables are full. */
