@@ -180,10 +180,12 @@ inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, ui
         !peer.reclaimed && core.on_node.send_line(peer.index, parts, tag)) {
         return Status::kOk;
     }
+    // Field by field, so that the parts of a message of one line stay in registers.
+    const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
     if constexpr (kCopies) {
-        return parts_.queue.send_or_copy(peer, parts, tag);
+        return parts_.queue.send_or_copy(peer, whole, tag);
     } else {
-        return parts_.queue.send_now(peer, parts, tag);
+        return parts_.queue.send_now(peer, whole, tag);
     }
 }
 
