@@ -71,7 +71,7 @@ bool Atomics<Env>::post(State& state) {
         }
     }
     const velo_rma_t& op = *state.op;
-    const uint32_t cookie = parts_.pending.take({.kind = Op::Kind::kAtomic, .state = &state});
+    const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kAtomic, .state = &state});
     parts_.messages.send_control(*state.peer, {.opcode = Opcode::kAtomic,
                                                .atomic = static_cast<uint8_t>(op.atomic),
                                                .width = static_cast<uint8_t>(op.width),
@@ -92,9 +92,9 @@ Status Atomics<Env>::post_to_device(State& state) {
         !core_.device->traits().atomics || (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
         return Status::kUnsupported;
     }
-    const uint32_t cookie = parts_.pending.take({.kind = Op::Kind::kDeviceAtomic, .state = &state});
+    const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kDeviceAtomic, .state = &state});
     const RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
-                                    .cookie = static_cast<uint16_t>(cookie),
+                                    .cookie = parts_.pending.index_of(cookie),
                                     .peer = state.peer->index,
                                     .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
                                     .key = op.remote.device_key,

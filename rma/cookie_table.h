@@ -8,19 +8,21 @@
 #include <deque>
 #include <vector>
 
+#include "velo/base/ids.h"
+
 namespace velo::rma {
 
 template <class T>
 class CookieTable {
   public:
     static constexpr uint32_t kIndexBits = 16;
-    static constexpr uint32_t kNone = UINT32_MAX;
+    static constexpr Cookie kNone{UINT32_MAX};
 
     /// At most 65536 entries.
     explicit CookieTable(uint32_t capacity) : capacity_(capacity) {}
 
     /// A cookie for `value`, or kNone when every entry is taken.
-    uint32_t take(const T& value) {
+    Cookie take(const T& value) {
         auto index = static_cast<uint32_t>(entries_.size());
         if (!free_.empty()) {
             index = free_.back();
@@ -32,28 +34,29 @@ class CookieTable {
         }
         entries_[index].value = value;
         entries_[index].taken = true;
-        return index | uint32_t{entries_[index].generation} << kIndexBits;
+        return cookie_of(static_cast<uint16_t>(index));
     }
 
     /// The operation that the cookie names, or nullptr.
-    T* find(uint32_t cookie) {
-        const uint32_t index = cookie & ((1u << kIndexBits) - 1);
+    T* find(Cookie cookie) {
+        const uint16_t index = index_of(cookie);
         if (index >= entries_.size()) return nullptr;
         Entry& entry = entries_[index];
-        return entry.taken && entry.generation == cookie >> kIndexBits ? &entry.value : nullptr;
+        return entry.taken && entry.generation == static_cast<uint32_t>(cookie) >> kIndexBits ? &entry.value : nullptr;
     }
 
     /// The same, by index only: for devices, whose cookies have no room for more.
     T* find_index(uint16_t index) {
         return index < entries_.size() && entries_[index].taken ? &entries_[index].value : nullptr;
     }
-    [[nodiscard]] uint32_t cookie_of(uint16_t index) const {
-        return index | uint32_t{entries_[index].generation} << kIndexBits;
+    [[nodiscard]] Cookie cookie_of(uint16_t index) const {
+        return Cookie{index | uint32_t{entries_[index].generation} << kIndexBits};
     }
+    [[nodiscard]] static uint16_t index_of(Cookie cookie) { return static_cast<uint16_t>(cookie); }
 
     /// Ends a cookie that find() knows.
-    void release(uint32_t cookie) {
-        const uint32_t index = cookie & ((1u << kIndexBits) - 1);
+    void release(Cookie cookie) {
+        const uint16_t index = index_of(cookie);
         entries_[index].taken = false;
         ++entries_[index].generation;
         free_.push_back(index);

@@ -68,7 +68,7 @@ class CoopCopy {
   private:
     /// A block that this process fetches.
     struct Block {
-        uint32_t cookie = 0;
+        Cookie cookie{};
         Peer* peer = nullptr;
         State* state = nullptr;
         std::byte* local = nullptr;
@@ -90,7 +90,7 @@ class CoopCopy {
     /// This process's part in a block that a peer fetches from here.
     struct Assist {
         Peer* peer = nullptr;
-        uint32_t cookie = 0;
+        Cookie cookie{};
         uint32_t key = 0;
         uint64_t nla = 0;
         uint64_t source = 0;

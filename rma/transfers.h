@@ -44,7 +44,7 @@ class Transfers {
     uint32_t take_notifications();
     /// An answer came to the operation that waits under a cookie; a cookie that nothing waits under is no
     /// error.
-    void end(uint32_t cookie, Status status, uint64_t value);
+    void end(Cookie cookie, Status status, uint64_t value);
 
     // For the other parts of the rendezvous.
     bool find_remote(State& state);
@@ -79,13 +79,13 @@ class Transfers {
     ChunkScheduler& copies_of(Peer& peer);
     uint32_t drive_scheduler(ChunkScheduler& scheduler);
     Issued issue(const Chunk& chunk);
-    bool issue_direct_on_node(State& state, const Chunk& chunk, uint32_t cookie);
+    bool issue_direct_on_node(State& state, const Chunk& chunk, Cookie cookie);
     Status copy_on_node(const State& state, const Chunk& chunk);
-    Status issue_on_device(State& state, const Chunk& chunk, uint32_t cookie);
-    void issue_copied(State& state, uint64_t offset, uint32_t bytes, uint32_t cookie);
+    Status issue_on_device(State& state, const Chunk& chunk, Cookie cookie);
+    void issue_copied(State& state, uint64_t offset, uint32_t bytes, Cookie cookie);
     [[nodiscard]] bool claim_denial_report();
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
-    void device_chunk_ended(const Op& op, uint32_t cookie, Status status);
+    void device_chunk_ended(const Op& op, Cookie cookie, Status status);
     [[gnu::cold]] void port_failed(const Peer& peer);
 
     Core& core_;
@@ -229,7 +229,7 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
         return Issued::kBegun;
     }
     // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
-    const uint32_t cookie =
+    const Cookie cookie =
         parts_.pending.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     if (state.peer->direct && state.peer->path == VELO_PATH_DEVICE) {
         const Status status = issue_on_device(state, chunk, cookie);
@@ -250,7 +250,7 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
 
 /// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
 template <class Env>
-bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, uint32_t cookie) {
+bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, Cookie cookie) {
     const velo_rma_t& op = *state.op;
     const bool get = op.kind == VELO_RMA_GET;
     Status status = Status::kOk;
@@ -295,13 +295,13 @@ Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
 /// kAgain: the device's queue is full; any other status but kOk: it does not take this. The slot is still
 /// taken.
 template <class Env>
-Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, uint32_t cookie) {
+Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie cookie) {
     const velo_rma_t& op = *state.op;
     if (op.remote.device_key == 0 || port_down_) return Status::kUnsupported;
     parts_.pending.find(cookie)->kind = Op::Kind::kDeviceChunk;
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
-        .cookie = static_cast<uint16_t>(cookie),
+        .cookie = parts_.pending.index_of(cookie),
         .peer = state.peer->index,
         .local = static_cast<std::byte*>(op.local) + chunk.offset,
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
@@ -311,7 +311,7 @@ Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, uint32_
 }
 
 template <class Env>
-void Transfers<Env>::issue_copied(State& state, uint64_t offset, uint32_t bytes, uint32_t cookie) {
+void Transfers<Env>::issue_copied(State& state, uint64_t offset, uint32_t bytes, Cookie cookie) {
     const velo_rma_t& op = *state.op;
     Op& waiting = *parts_.pending.find(cookie);
     waiting.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
@@ -421,7 +421,7 @@ uint32_t Transfers<Env>::take_notifications() {
             continue;
         }
         const Op waiting = *found;
-        const uint32_t cookie = parts_.pending.cookie_of(notification.cookie);
+        const Cookie cookie = parts_.pending.cookie_of(notification.cookie);
         if (waiting.kind == Op::Kind::kDeviceChunk) {
             device_chunk_ended(waiting, cookie, notification.status);
             continue;
@@ -441,7 +441,7 @@ uint32_t Transfers<Env>::take_notifications() {
 
 /// A chunk that the device could not move goes in messages: to move it twice does no harm.
 template <class Env>
-void Transfers<Env>::device_chunk_ended(const Op& waiting, uint32_t cookie, Status status) {
+void Transfers<Env>::device_chunk_ended(const Op& waiting, Cookie cookie, Status status) {
     State& state = *waiting.state;
     switch (status) {
         case Status::kUnsupported:
@@ -482,7 +482,7 @@ void Transfers<Env>::port_failed(const Peer& peer) {
 
 /// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
 template <class Env>
-void Transfers<Env>::end(uint32_t cookie, Status status, uint64_t value) {
+void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
     Op* found = parts_.pending.find(cookie);
     if (found == nullptr) return;
     if (found->pushing) {

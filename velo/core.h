@@ -80,7 +80,8 @@ struct Core {
         const base::Unlocked unlocked_;  // ends first
     };
 
-    /// Calls action(channel) with the channel that leads to this peer. Nothing else asks which one that is.
+    /// Calls action(channel) with the channel that leads to this peer. Messages and reports ask nowhere else which one
+    /// that is.
     template <class Action>
     [[gnu::always_inline]] auto on_channel(const velo_peer& peer, Action&& action) {
         return peer.path == VELO_PATH_DEVICE ? action(*packets) : action(ring);

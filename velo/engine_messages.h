@@ -175,7 +175,7 @@ void EngineMessages<Env>::advance_push(Push& push) {
 template <class Env>
 void EngineMessages<Env>::push_ended(Push& push, Status status) {
     const bool put = push.header.opcode == Opcode::kPutData;
-    const uint32_t cookie = push.header.cookie;
+    const Cookie cookie = push.header.cookie;
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
     if (!put) {

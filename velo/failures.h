@@ -107,12 +107,12 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
     parts_.queue.unpark(peer);
     report_end(peer);
     if (peer.path == VELO_PATH_ON_NODE) failed_.push_back(&peer);
-    std::vector<uint32_t> cookies;
-    parts_.pending.for_each([&](uint32_t cookie, const Op& op) {
+    std::vector<Cookie> cookies;
+    parts_.pending.for_each([&](Cookie cookie, const Op& op) {
         // The device ends what was posted there by itself.
         if (op.state->peer == &peer && op.by_message()) cookies.push_back(cookie);
     });
-    for (const uint32_t cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
+    for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
     parts_.coop.peer_failed(peer);
 }
 
@@ -142,15 +142,15 @@ template <class Env>
 void Failures<Env>::report_end(velo_peer& peer) {
     if (peer.end_reported || !peer.connected || peer.reclaimed) return;
     peer.end_reported = true;
-    const base::Ending ending = peer.path == VELO_PATH_DEVICE ? health::announced_ending(*core_.device, peer.index)
-                                                              : core_.on_node.announced_ending(peer.index);
+    const base::Ending ending =
+        core_.on_channel(peer, [&](const auto& channel) { return channel.announced_ending(peer.index); });
     if (ending == base::Ending::kClosed) return;
     core_.events.peer_ended({.peer = &peer,
-                            .name = peer.name,
-                            .job = peer.job,
-                            .rank = peer.rank,
-                            .pid = peer.pid,
-                            .path = peer.path,
+                             .name = peer.name,
+                             .job = peer.job,
+                             .rank = peer.rank,
+                             .pid = peer.pid,
+                             .path = peer.path,
                              .followed = ending == base::Ending::kFollowed});
 }
 

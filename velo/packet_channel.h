@@ -20,6 +20,7 @@
 #include "velo/credit_stalls.h"
 #include "velo/device.h"
 #include "velo/gather.h"
+#include "velo/stall_report.h"
 #include "velo/velo.h"
 
 namespace velo {
@@ -112,6 +113,12 @@ class PacketChannel {
     }
     [[nodiscard]] bool control_deferred() const { return flow_.control_refused(); }
 
+    [[nodiscard]] base::Ending announced_ending(DeviceAddr peer) const {
+        return health::announced_ending(device_, peer);
+    }
+    /// Fills in this channel's part of a report; returns when the peer was last in progress, in ns, 0: not known.
+    [[gnu::cold]] uint64_t describe(DeviceAddr peer, PeerReport& out) const;
+
     [[nodiscard]] const PacketChannelCounters& counters() const { return counters_; }
     [[nodiscard]] const CreditStalls& stalls() const { return stalls_; }
     /// The message to this peer that waited for credits waits no longer: send() does so when it leaves, the
@@ -119,11 +126,6 @@ class PacketChannel {
     void stall_ended(DeviceAddr peer) { stalls_.ended(peer, clock_.now_ns()); }
     void all_stalls_ended() { stalls_.all_ended(clock_.now_ns()); }
     [[nodiscard]] const flowctl::FlowControl& flow() const { return flow_; }
-    /// For reports: credits to return that have not left, and bytes of a message whose rest has not come.
-    [[nodiscard]] uint32_t deferred_credits(DeviceAddr peer) const { return flow_.deferred_credits(peer); }
-    [[nodiscard]] uint32_t partial_bytes(DeviceAddr peer) const {
-        return peer < peers_.size() ? peers_[peer].in.bytes : 0;
-    }
     [[nodiscard]] const flowctl::Plan& plan() const { return plan_; }
 
   private:
@@ -339,7 +341,7 @@ uint64_t PacketChannel<D, Clock>::PartFill::word(uint32_t index, std::byte* payl
         status.waited = send.stalled;
         // FC 5.4. The packet goes at once, so the credits in it cannot wait for a credit themselves; and they do not
         // overtake a return that waits.
-        if (length <= kPiggybackOffset && path.deferred_credits(to) == 0)
+        if (length <= kPiggybackOffset && path.flow_.deferred_credits(to) == 0)
             credits = static_cast<uint16_t>(path.flow_.take_piggyback(to, UINT16_MAX));
         status.piggyback = credits != 0;
         path.counters_.credits_returned_piggyback += credits;

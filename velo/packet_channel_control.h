@@ -1,5 +1,5 @@
-/// PacketChannel: the packets of flow control, in both directions. The end of packet_channel.h, which alone includes
-/// it.
+/// PacketChannel: the packets of flow control, in both directions, and reports. The end of packet_channel.h, which alone
+/// includes it.
 #pragma once
 
 namespace velo {
@@ -118,6 +118,22 @@ void PacketChannel<D, Clock>::contact_retrieved(DeviceAddr from, uint32_t packet
     counters_.contacts_received += packets;
     if (flow_.contact_retrieved(from, packets, ended) != Status::kOk) ++counters_.malformed;
     send_control();
+}
+
+template <class D, class Clock>
+uint64_t PacketChannel<D, Clock>::describe(DeviceAddr peer, PeerReport& out) const {
+    if (!admits(peer)) return 0;
+    out.credits.used = credited();
+    out.credits.by_contact = flow_.by_contact(peer);
+    out.credits.available = flow_.credits(peer);
+    // If shares change, only the peer knows ours.
+    out.credits.quota = plan_.mode == flowctl::Mode::kStatic ? plan_.quota : 0;
+    out.credits.retrieved = flow_.retrieved(peer);
+    out.credits.threshold = flow_.threshold(peer);
+    out.credits.deferred = flow_.deferred_credits(peer);
+    out.partial_bytes = peer < peers_.size() ? peers_[peer].in.bytes : 0;
+    out.device = device_.report(peer);
+    return out.device.beat_ns;
 }
 
 }  // namespace velo

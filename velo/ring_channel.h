@@ -10,6 +10,7 @@
 #include "velo/base/copy.h"
 #include "velo/gather.h"
 #include "velo/shm/ring.h"
+#include "velo/stall_report.h"
 #include "velo/velo.h"
 
 namespace velo {
@@ -30,6 +31,9 @@ class RingChannel {
     [[nodiscard]] static constexpr bool waits(uint32_t) { return false; }
     static void stall_ended(uint32_t) {}
     [[nodiscard]] uint32_t message_bytes_max() const { return on_node_.message_bytes_max(); }
+    [[nodiscard]] base::Ending announced_ending(uint32_t peer) const { return on_node_.announced_ending(peer); }
+    /// Fills in this channel's part of a report; returns when the peer was last in progress, in ns, 0: not known.
+    [[gnu::cold]] uint64_t describe(uint32_t peer, PeerReport& out) const;
 
   private:
     OnNode& on_node_;
@@ -53,6 +57,15 @@ Status RingChannel<OnNode>::send(uint32_t to, velo_send_t& send) {
     }
     on_node_.commit(to, static_cast<MessageClass>(send.message_class), send.tag, send.total);
     return Status::kOk;
+}
+
+template <class OnNode>
+uint64_t RingChannel<OnNode>::describe(uint32_t peer, PeerReport& out) const {
+    out.ring.made = on_node_.fill(peer, out.ring.fill);
+    out.ring.lines = on_node_.geometry().lines;
+    out.ring.bytes = on_node_.geometry().body_bytes;
+    out.ring.unread = on_node_.unread(peer);
+    return on_node_.last_beat_ns(peer);
 }
 
 }  // namespace velo

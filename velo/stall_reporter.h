@@ -84,8 +84,8 @@ void StallReporter<Env>::for_each_wait(Visit&& visit) {
         visit(peer, reinterpret_cast<uint64_t>(first));
         visit(peer, first->done);
     });
-    parts_.pending.for_each([&](uint32_t cookie, const Op& op) {
-        visit(*op.state->peer, cookie);
+    parts_.pending.for_each([&](Cookie cookie, const Op& op) {
+        visit(*op.state->peer, static_cast<uint64_t>(cookie));
         visit(*op.state->peer, op.received);
         if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, parts_.coop.ended_bytes(op));
     });
@@ -176,27 +176,8 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
         }
     }
     report_transfers(peer, out.operations);
-    uint64_t beat_ns = 0;
-    if (peer.path == VELO_PATH_ON_NODE) {
-        out.ring.made = core_.on_node.fill(peer.index, out.ring.fill);
-        out.ring.lines = core_.on_node.geometry().lines;
-        out.ring.bytes = core_.on_node.geometry().body_bytes;
-        out.ring.unread = core_.on_node.unread(peer.index);
-        beat_ns = core_.on_node.last_beat_ns(peer.index);
-    } else if (core_.packets->admits(peer.index)) {
-        const flowctl::FlowControl& flow = core_.packets->flow();
-        out.credits.used = core_.packets->credited();
-        out.credits.by_contact = flow.by_contact(peer.index);
-        out.credits.available = flow.credits(peer.index);
-        // If shares change, only the peer knows ours.
-        out.credits.quota = flow.mode() == flowctl::Mode::kStatic ? core_.packets->plan().quota : 0;
-        out.credits.retrieved = flow.retrieved(peer.index);
-        out.credits.threshold = flow.threshold(peer.index);
-        out.credits.deferred = core_.packets->deferred_credits(peer.index);
-        out.partial_bytes = core_.packets->partial_bytes(peer.index);
-        out.device = core_.device->report(peer.index);
-        beat_ns = out.device.beat_ns;
-    }
+    const uint64_t beat_ns =
+        core_.on_channel(peer, [&](const auto& channel) { return channel.describe(peer.index, out); });
     out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
     return out;
 }

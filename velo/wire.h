@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "velo/base/ids.h"
+
 namespace velo {
 
 /// In place of a registration's key: `nla` is an address, and the owner looks for a registration that holds
@@ -38,7 +40,7 @@ struct EngineHeader {
     uint8_t atomic = 0;   ///< velo_atomic_t
     uint8_t width = 0;    ///< of an atomic, 4 or 8 bytes
     uint8_t status = 0;   ///< velo::Status
-    uint32_t cookie = 0;  ///< names the requester's slot and its generation
+    Cookie cookie{};  ///< names the requester's slot and its generation
     uint64_t nla = 0;
     uint32_t key = 0;
     uint8_t last = 0;

@@ -152,7 +152,7 @@ TEST_F(PacketChannelWaits, no_piggyback_overtakes_a_return) {
     device.refuses_control = true;
     receive(8);
     EXPECT_TRUE(path.control_deferred());
-    const uint32_t owed = path.deferred_credits(0);
+    const uint32_t owed = path.flow().deferred_credits(0);
     EXPECT_NE(owed, 0u);
     EXPECT_EQ(send(), Status::kOk) << "data wait for no return";
     ASSERT_EQ(device.sent.size(), 1u);
