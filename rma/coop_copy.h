@@ -102,6 +102,7 @@ class CoopCopy {
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
 
+    void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
     bool take_own_chunk(uint32_t slot);
     void close(Block& block, Status status);
     bool end_if_done(uint32_t slot);
@@ -160,14 +161,22 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
                                         .bytes = chunk.bytes,
                                         .block = slot});
     block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
-    const CoopCall call = {chunk.bytes, block.shared.generation(), slot};
-    parts_.messages.send_control(peer, {.opcode = Opcode::kCoop,
-                                        .cookie = block.cookie,
-                                        .nla = block.nla,
-                                        .key = block.key,
-                                        .value = call.pack(),
-                                        .compare = reinterpret_cast<uint64_t>(block.local)});
+    call_owner(block, {0, chunk.bytes}, slot, false);
     return true;
+}
+
+/// `named`: the owner is to send this part. Otherwise it takes chunks of it.
+template <class Env>
+void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
+    const CoopCall call = {part.bytes, block.shared.generation(), slot};
+    parts_.messages.send_control(*block.peer,
+                                 {.opcode = Opcode::kCoop,
+                                  .cookie = block.cookie,
+                                  .nla = block.nla + part.offset,
+                                  .key = block.key,
+                                  .last = named,
+                                  .value = call.pack(),
+                                  .compare = named ? part.offset : reinterpret_cast<uint64_t>(block.local)});
 }
 
 /// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
@@ -217,16 +226,8 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     }
     --block.copying;
     if (status == Status::kUnsupported) {
-        // The owner is asked for this part by name.
         parts_.transfers.give_up_direct(*block.peer);
-        const CoopCall call = {part.bytes, block.shared.generation(), 0};
-        parts_.messages.send_control(*block.peer, {.opcode = Opcode::kCoop,
-                                                   .cookie = block.cookie,
-                                                   .nla = block.nla + part.offset,
-                                                   .key = block.key,
-                                                   .last = 1,
-                                                   .value = call.pack(),
-                                                   .compare = part.offset});
+        call_owner(block, part, 0, true);
         return true;
     }
     status = core_.on_node.atu_of(block.peer->index).after_copy(status, block.nla, block.key);
@@ -285,8 +286,7 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
         ++core_.counters.engine_malformed;
         return;
     }
-    const uint8_t slot = op->block;
-    Block& block = blocks_[slot];
+    Block& block = blocks_[op->block];
     if (!block.shared.end_part(header.value, length)) {
         ++core_.counters.engine_malformed;
         return;
@@ -299,23 +299,21 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
         std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
         (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
     }
-    end_if_done(slot);
+    end_if_done(op->block);
 }
 
 /// A block's operation ends when everything that was claimed of it is accounted for.
 template <class Env>
 void CoopCopy<Env>::owner_done(const Op& op, Status status, uint64_t missing) {
-    const uint8_t slot = op.block;
-    Block& block = blocks_[slot];
-    block.shared.end(missing);
-    close(block, status);
-    end_if_done(slot);
+    blocks_[op.block].shared.end(missing);
+    close(blocks_[op.block], status);
+    end_if_done(op.block);
 }
 
 template <class Env>
 void CoopCopy<Env>::peer_failed(Peer& peer) {
-    for (size_t i = 0; i < assists_.size(); ++i) {
-        if (assists_[i].peer == &peer) assists_[i].claims = false, assists_[i].moving = {};
+    for (Assist& assist : assists_) {
+        if (assist.peer == &peer) assist.claims = false, assist.moving = {};
     }
     for (uint32_t slot = 0; slot < blocks_.size(); ++slot) {
         Block& block = blocks_[slot];

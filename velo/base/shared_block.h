@@ -1,5 +1,4 @@
-/// A block that two processes move together: how it is cut, which part each side takes, and what is still
-/// due.
+/// A block that two processes move together: how it is cut, which part each takes, and what is still due.
 ///
 /// The one that wants the block moved, the reader, opens a work item in its own segment; the other one, the
 /// owner, takes chunks from the front, the reader from the back, until they meet. One word of the item holds
@@ -41,10 +40,7 @@ class SharedBlock {
 
     /// Takes the next chunks from the front: those of which `bytes_max` has room for all, and at least one.
     BlockPart claim_front(ClaimWord& shared, uint32_t bytes_max = 0) const {
-        return claim(shared, bytes_max, [](Claims& claims, uint32_t count) {
-            claims.front += count;
-            return claims.front - count;
-        });
+        return claim(shared, bytes_max, true);
     }
 
   protected:
@@ -69,9 +65,7 @@ class SharedBlock {
         const uint64_t end = std::min<uint64_t>(uint64_t{first + count} << chunk_shift_, bytes_);
         return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin)};
     }
-    /// `take(claims, count)` adds the chunks to `claims`, and returns the first one's place.
-    template <class Take>
-    BlockPart claim(ClaimWord& shared, uint32_t bytes_max, Take&& take) const {
+    BlockPart claim(ClaimWord& shared, uint32_t bytes_max, bool from_front) const {
         const uint32_t all = chunks(bytes_);
         uint64_t word = shared.word.load(std::memory_order_acquire);
         for (;;) {
@@ -79,7 +73,8 @@ class SharedBlock {
             if (claims.generation != generation_ || claims.front + claims.back >= all) return {};
             const uint32_t room = std::max(bytes_max >> chunk_shift_, 1u);
             const uint32_t count = std::min(room, all - claims.front - claims.back);
-            const uint32_t first = take(claims, count);
+            const uint32_t first = from_front ? claims.front : all - claims.back - count;
+            (from_front ? claims.front : claims.back) += count;
             if (shared.word.compare_exchange_weak(word, claims.pack(), std::memory_order_acq_rel))
                 return part(first, count);
         }
@@ -114,11 +109,7 @@ class ReaderBlock : public SharedBlock {
 
     /// Takes the next chunks from the back, as claim_front() does from the front.
     BlockPart claim_back(ClaimWord& shared, uint32_t bytes_max = 0) {
-        const uint32_t all = chunks(bytes());
-        const BlockPart part = claim(shared, bytes_max, [all](Claims& claims, uint32_t count) {
-            claims.back += count;
-            return all - claims.back;
-        });
+        const BlockPart part = claim(shared, bytes_max, false);
         own_chunks_ += chunks(part.bytes);
         return part;
     }
@@ -134,17 +125,16 @@ class ReaderBlock : public SharedBlock {
         closed_ = true;
         const Claims closed = {generation(), kChunksMax, 0};
         const Claims claims = Claims::unpack(shared.word.exchange(closed.pack(), std::memory_order_acq_rel));
-        const uint32_t all = chunks(bytes());
-        if (!fits(claims) || (whole && claims.front + own_chunks_ != all)) return false;
-        claimed_bytes_ = part(0, claims.front).bytes + part(all - own_chunks_, own_chunks_).bytes;
+        if (!fits(claims)) return false;
+        const uint32_t left = chunks(bytes()) - own_chunks_ - claims.front;
+        if (whole && left != 0) return false;
+        claimed_bytes_ -= part(claims.front, left).bytes;
         return true;
     }
     [[nodiscard]] bool closed() const { return closed_; }
 
     /// These bytes have been moved, or never will be.
-    void end(uint64_t bytes) {
-        ended_bytes_ += static_cast<uint32_t>(std::min<uint64_t>(bytes, left_bytes()));
-    }
+    void end(uint64_t bytes) { ended_bytes_ += std::min<uint64_t>(bytes, left_bytes()); }
     /// The same of a part that the owner names. False, and without effect: it cannot be one.
     [[nodiscard]] bool end_part(uint64_t offset, uint64_t part_bytes) {
         if (part_bytes == 0 || offset > bytes() || part_bytes > bytes() - offset || part_bytes > left_bytes())
