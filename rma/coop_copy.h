@@ -1,7 +1,7 @@
 /// Cooperative copy: blocks that two processes of a node move together.
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
-/// data, and both take chunks until none is left (base/chunk_claims.h): the owner from the front, the reader from
+/// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader from
 /// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
 /// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
 /// some polls the reader goes on alone. If direct copies are not permitted, the owner sends everything.
@@ -13,8 +13,8 @@
 
 #include "rma/pending_op.h"
 #include "velo/base/copy.h"
-#include "velo/base/chunk_claims.h"
 #include "velo/base/lock.h"
+#include "velo/base/shared_block.h"
 #include "velo/device.h"
 #include "velo/velo.h"
 #include "velo/wire.h"
@@ -55,19 +55,18 @@ class CoopCopy {
                            [&](const Assist& assist) { return assist.peer == &peer; });
     }
     /// Bytes of an operation's block that have ended, and those that have not.
-    [[nodiscard]] uint32_t ended_bytes(const Op& op) const { return blocks_[op.block].ended_bytes; }
-    [[nodiscard]] uint32_t left_bytes(const Op& op) const {
-        return blocks_[op.block].bytes - blocks_[op.block].ended_bytes;
-    }
+    [[nodiscard]] uint32_t ended_bytes(const Op& op) const { return blocks_[op.block].shared.ended_bytes(); }
+    [[nodiscard]] uint32_t left_bytes(const Op& op) const { return blocks_[op.block].shared.left_bytes(); }
     /// Calls visit(peer, offset, bytes left) for each part that this process has in a peer's block.
     template <class Visit>
     void for_each_assist(Visit&& visit) const {
-        for (const Assist& assist : assists_) visit(*assist.peer, assist.offset, assist.left);
+        for (const Assist& assist : assists_) visit(*assist.peer, assist.moving.offset, assist.moving.bytes);
     }
 
   private:
     /// A block that this process fetches.
     struct Block {
+        base::ReaderBlock shared;
         Cookie cookie{};
         Peer* peer = nullptr;
         State* state = nullptr;
@@ -75,20 +74,13 @@ class CoopCopy {
         uint64_t remote = 0;  ///< address in the peer
         uint64_t nla = 0;     ///< of the same, in its on-node ATU
         uint32_t key = 0;
-        uint32_t bytes = 0;
-        uint32_t chunk_bytes = 0;
-        uint32_t chunks = 0;
-        uint32_t own_chunks = 0;
-        uint32_t due_bytes = 0;    ///< that were claimed by anyone, once nothing can be claimed any more
-        uint32_t ended_bytes = 0;  ///< that arrived, or never will
-        uint64_t offset = 0;       ///< in its transfer
-        uint16_t generation = 0;
+        uint64_t offset = 0;   ///< in its transfer
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
-        bool closed = false;   ///< nothing can be claimed any more
         Status status = Status::kOk;
     };
     /// This process's part in a block that a peer fetches from here.
     struct Assist {
+        base::SharedBlock shared;
         Peer* peer = nullptr;
         Cookie cookie{};
         uint32_t key = 0;
@@ -96,10 +88,7 @@ class CoopCopy {
         uint64_t source = 0;
         uint64_t destination = 0;  ///< in the peer, for direct copies; 0: through the ring
         uint32_t base_offset = 0;  ///< of a named part in its block
-        uint32_t bytes = 0;
-        uint32_t offset = 0;  ///< of what is being moved now
-        uint32_t left = 0;    ///< of it
-        uint16_t generation = 0;
+        base::BlockPart moving = {};  ///< left of the part that was taken last
         uint16_t slot = 0;
         bool claims = true;  ///< there may be more to claim
     };
@@ -113,6 +102,7 @@ class CoopCopy {
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
 
+    void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
     bool take_own_chunk(uint32_t slot);
     void close(Block& block, Status status);
     bool end_if_done(uint32_t slot);
@@ -154,18 +144,14 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     if (blocks_.empty()) blocks_.resize(Core::kCoopBlocks);
     const uint8_t slot = free_.back();
     Block& block = blocks_[slot];
-    const auto generation = static_cast<uint16_t>(block.generation + 1);
-    block = {.peer = &peer,
+    block = {.shared = block.shared,
+             .peer = &peer,
              .state = &state,
              .local = static_cast<std::byte*>(op.local) + chunk.offset,
              .remote = remote,
              .nla = nla,
              .key = op.remote.on_node_key,
-             .bytes = chunk.bytes,
-             .chunk_bytes = coop_chunk_bytes(chunk.bytes),
-             .offset = chunk.offset,
-             .generation = generation};
-    block.chunks = (block.bytes + block.chunk_bytes - 1) / block.chunk_bytes;
+             .offset = chunk.offset};
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
@@ -174,14 +160,23 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
                                         .offset = chunk.offset,
                                         .bytes = chunk.bytes,
                                         .block = slot});
-    base::ChunkClaims::open(core_.on_node.coop_claims(slot), generation);
-    parts_.messages.send_control(peer, {.opcode = Opcode::kCoop,
-                                        .cookie = block.cookie,
-                                        .nla = block.nla,
-                                        .key = block.key,
-                                        .value = CoopCall{block.bytes, generation, slot}.pack(),
-                                        .compare = reinterpret_cast<uint64_t>(block.local)});
+    block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
+    call_owner(block, {0, chunk.bytes}, slot, false);
     return true;
+}
+
+/// `named`: the owner is to send this part. Otherwise it takes chunks of it.
+template <class Env>
+void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
+    const CoopCall call = {part.bytes, block.shared.generation(), slot};
+    parts_.messages.send_control(*block.peer,
+                                 {.opcode = Opcode::kCoop,
+                                  .cookie = block.cookie,
+                                  .nla = block.nla + part.offset,
+                                  .key = block.key,
+                                  .last = named,
+                                  .value = call.pack(),
+                                  .compare = named ? part.offset : reinterpret_cast<uint64_t>(block.local)});
 }
 
 /// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
@@ -193,9 +188,8 @@ uint32_t CoopCopy<Env>::drive_blocks() {
         const uint8_t slot = active_[i];
         Block& block = blocks_[slot];
         Peer& peer = *block.peer;
-        if (block.closed) continue;
-        const base::ChunkClaims::Claims claims = base::ChunkClaims::look(core_.on_node.coop_claims(slot));
-        if (!claims.fits(block.generation, block.own_chunks, block.chunks)) [[unlikely]] {
+        if (block.shared.closed()) continue;
+        if (!block.shared.intact(core_.on_node.coop_claims(slot))) [[unlikely]] {
             close(block, Status::kProtocol);
             end_if_done(slot);
             continue;
@@ -215,41 +209,30 @@ uint32_t CoopCopy<Env>::drive_blocks() {
 template <class Env>
 bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     Block& block = blocks_[slot];
-    uint32_t index = 0;
-    if (!base::ChunkClaims::claim_back(core_.on_node.coop_claims(slot), block.generation, block.chunks, index)) {
+    const base::BlockPart part = block.shared.claim_back(core_.on_node.coop_claims(slot));
+    if (part.bytes == 0) {
         close(block, Status::kOk);
         end_if_done(slot);
         return false;
     }
-    ++block.own_chunks;
-    const uint32_t offset = index * block.chunk_bytes;
-    const uint32_t bytes = std::min(block.chunk_bytes, block.bytes - offset);
     const int32_t pid = core_.on_node.pid(block.peer->index);
     ++block.copying;
     Status status = Status::kOk;
     {
         // The block cannot end meanwhile: what is copied here is not accounted for yet.
         base::Unlocked unlocked(core_.lock);
-        status = core_.system.copy_from(pid, block.local + offset, block.remote + offset, bytes);
+        status =
+            core_.system.copy_from(pid, block.local + part.offset, block.remote + part.offset, part.bytes);
     }
     --block.copying;
     if (status == Status::kUnsupported) {
-        // The owner is asked for this part by name.
         parts_.transfers.give_up_direct(*block.peer);
-        parts_.messages.send_control(*block.peer, {.opcode = Opcode::kCoop,
-                                                   .cookie = block.cookie,
-                                                   .nla = block.nla + offset,
-                                                   .key = block.key,
-                                                   .last = 1,
-                                                   .value = CoopCall{bytes, block.generation, 0}.pack(),
-                                                   .compare = offset});
+        call_owner(block, part, 0, true);
         return true;
     }
-    if ((status == Status::kOk || status == Status::kBadMemory) &&
-        !core_.on_node.atu_of(block.peer->index).valid(block.nla, block.key))
-        status = Status::kAtuFault;
-    block.ended_bytes += bytes;
-    core_.counters.rma_get_bytes += bytes;
+    status = core_.on_node.atu_of(block.peer->index).after_copy(status, block.nla, block.key);
+    block.shared.end(part.bytes);
+    core_.counters.rma_get_bytes += part.bytes;
     if (status != Status::kOk) close(block, status);
     end_if_done(slot);
     return true;
@@ -259,40 +242,28 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
 template <class Env>
 void CoopCopy<Env>::close(Block& block, Status status) {
     if (block.status == Status::kOk) block.status = status;
-    if (block.closed) return;
-    block.closed = true;
+    if (block.shared.closed()) return;
     const auto slot = static_cast<uint32_t>(&block - blocks_.data());
-    const base::ChunkClaims::Claims claims = base::ChunkClaims::close(core_.on_node.coop_claims(slot));
-    const bool fits = claims.fits(block.generation, block.own_chunks, block.chunks);
-    const bool complete = claims.front + block.own_chunks == block.chunks;
-    if (!fits || (block.status == Status::kOk && !complete)) {
-        // Overwritten: which bytes the owner still brings is not known.
+    if (!block.shared.close(core_.on_node.coop_claims(slot), block.status == Status::kOk)) {
+        // Which bytes the owner still brings is not known.
         ++core_.counters.engine_malformed;
         if (block.status == Status::kOk) block.status = Status::kProtocol;
-        block.due_bytes = block.ended_bytes;
-        return;
+        block.shared.write_off();
     }
-    // Chunks from the front are whole, unless they reach the end.
-    const uint64_t taken = uint64_t{claims.front + block.own_chunks} * block.chunk_bytes;
-    const uint32_t last_bytes = block.bytes - (block.chunks - 1) * block.chunk_bytes;
-    block.due_bytes = block.own_chunks == 0 ? static_cast<uint32_t>(std::min<uint64_t>(taken, block.bytes))
-                                            : static_cast<uint32_t>(taken - block.chunk_bytes + last_bytes);
-    block.due_bytes = std::min(block.due_bytes, block.bytes);
     // Nothing more comes from the dead.
-    if (block.peer->failed) block.due_bytes = block.ended_bytes;
+    if (block.peer->failed) block.shared.write_off();
 }
 
 /// True: the block is done with, and its slot free.
 template <class Env>
 bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     Block& block = blocks_[slot];
-    if (block.copying != 0) return false;
-    if (block.closed ? block.ended_bytes < block.due_bytes : block.ended_bytes < block.bytes) return false;
-    if (!block.closed) close(block, Status::kOk);
+    if (block.copying != 0 || block.shared.due_bytes() != 0) return false;
+    close(block, Status::kOk);
     State& state = *block.state;
     const Status status = block.status;
     const uint64_t offset = block.offset;
-    const uint32_t bytes = block.bytes;
+    const uint32_t bytes = block.shared.bytes();
     parts_.pending.release(block.cookie);
     --block.peer->coop_blocks;
     free_.push_back(static_cast<uint8_t>(slot));
@@ -315,10 +286,8 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
         ++core_.counters.engine_malformed;
         return;
     }
-    const uint8_t slot = op->block;
-    Block& block = blocks_[slot];
-    if (length == 0 || header.value > block.bytes || length > block.bytes - header.value ||
-        length > block.bytes - block.ended_bytes) {
+    Block& block = blocks_[op->block];
+    if (!block.shared.end_part(header.value, length)) {
         ++core_.counters.engine_malformed;
         return;
     }
@@ -330,31 +299,28 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
         std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
         (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
     }
-    block.ended_bytes += static_cast<uint32_t>(length);
-    end_if_done(slot);
+    end_if_done(op->block);
 }
 
 /// A block's operation ends when everything that was claimed of it is accounted for.
 template <class Env>
 void CoopCopy<Env>::owner_done(const Op& op, Status status, uint64_t missing) {
-    const uint8_t slot = op.block;
-    Block& block = blocks_[slot];
-    block.ended_bytes += static_cast<uint32_t>(std::min<uint64_t>(missing, block.bytes - block.ended_bytes));
-    close(block, status);
-    end_if_done(slot);
+    blocks_[op.block].shared.end(missing);
+    close(blocks_[op.block], status);
+    end_if_done(op.block);
 }
 
 template <class Env>
 void CoopCopy<Env>::peer_failed(Peer& peer) {
-    for (size_t i = 0; i < assists_.size(); ++i) {
-        if (assists_[i].peer == &peer) assists_[i].claims = false, assists_[i].left = 0;
+    for (Assist& assist : assists_) {
+        if (assist.peer == &peer) assist.claims = false, assist.moving = {};
     }
     for (uint32_t slot = 0; slot < blocks_.size(); ++slot) {
         Block& block = blocks_[slot];
         const bool active = std::find(active_.begin(), active_.end(), slot) != active_.end();
         if (!active || block.peer != &peer) continue;
         close(block, Status::kPeerDead);
-        block.due_bytes = 0;
+        block.shared.write_off();
         end_if_done(slot);
     }
 }
@@ -364,24 +330,22 @@ void CoopCopy<Env>::peer_failed(Peer& peer) {
 template <class Env>
 void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
     const CoopCall call = CoopCall::unpack(header.value);
-    Assist assist = {.peer = &peer,
+    Assist assist = {.shared = {call.bytes, call.generation},
+                     .peer = &peer,
                      .cookie = header.cookie,
                      .key = header.key,
                      .nla = header.nla,
-                     .bytes = call.bytes,
-                     .generation = call.generation,
                      .slot = call.slot};
     const bool by_name = header.last != 0;
     if (by_name) {
         assist.claims = false;
-        assist.left = call.bytes;
+        assist.moving.bytes = call.bytes;
     }
     if (peer.path != VELO_PATH_ON_NODE || call.slot >= Core::kCoopBlocks || call.bytes == 0 ||
         call.bytes > kBlockBytesMax ||
-        core_.on_node.atu().view().translate(assist.nla, assist.bytes, assist.key, kAccessRead,
+        core_.on_node.atu().view().translate(assist.nla, call.bytes, assist.key, kAccessRead,
                                              assist.source) != Status::kOk) {
         ++core_.counters.atu_faults;
-        assist.left = by_name ? call.bytes : 0;
         send_done(assist, Status::kAtuFault);
         return;
     }
@@ -404,7 +368,7 @@ bool CoopCopy<Env>::add_assist(const Assist& assist) {
         if (!assist.claims) {
             ++parts;
         } else if (other.slot == assist.slot) {
-            if (other.left != 0) return false;
+            if (other.moving.bytes != 0) return false;
             other = assist;
             return true;
         }
@@ -437,40 +401,32 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
     while (turn < kBytesPerTurn) {
         Assist& assist = assists_[index];  // looked up again after the lock was given up
         if (peer.failed) return false;
-        if (assist.left == 0) {
-            const uint32_t chunk_bytes = coop_chunk_bytes(assist.bytes);
-            const uint32_t chunks = (assist.bytes + chunk_bytes - 1) / chunk_bytes;
-            uint32_t chunk = 0;
-            if (!assist.claims ||
-                !base::ChunkClaims::claim_front(core_.on_node.coop_claims_of(peer.index, assist.slot),
-                                                assist.generation, chunks, chunk)) {
-                return false;
-            }
-            assist.offset = std::min(chunk, chunks - 1) * chunk_bytes;
-            assist.left = std::min(chunk_bytes, assist.bytes - assist.offset);
+        if (assist.moving.bytes == 0 && assist.claims) {
+            assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.index, assist.slot));
         }
+        if (assist.moving.bytes == 0) return false;
         if (!core_.on_node.atu().view().valid(assist.nla, assist.key)) {
             ++core_.counters.atu_faults;
             send_done(assist, Status::kAtuFault);
             return false;
         }
         if (assist.destination == 0 || !peer.direct || !core_.on_node.far(peer.index)) {
-            const uint32_t before = assist.left;
+            const uint32_t before = assist.moving.bytes;
             const bool room = push_pieces(assist, moved);
-            turn += before - assist.left;
+            turn += before - assist.moving.bytes;
             if (!room) return true;
             continue;
         }
         // A message that waits already goes first.
         if (!peer.pending.empty()) return true;
-        const uint32_t bytes = assist.left;
+        const base::BlockPart part = assist.moving;
         Status status = Status::kOk;
         {
             const int32_t pid = core_.on_node.pid(peer.index);
-            const auto* source = reinterpret_cast<const std::byte*>(assist.source + assist.offset);
-            const uint64_t destination = assist.destination + assist.offset;
+            const auto* source = reinterpret_cast<const std::byte*>(assist.source + part.offset);
+            const uint64_t destination = assist.destination + part.offset;
             base::Unlocked unlocked(core_.lock);
-            status = core_.system.copy_to(pid, source, destination, bytes);
+            status = core_.system.copy_to(pid, source, destination, part.bytes);
         }
         Assist& same = assists_[index];
         if (status == Status::kUnsupported) {
@@ -482,11 +438,12 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             send_done(same, status);
             return false;
         }
-        core_.counters.rma_put_bytes += bytes;
-        parts_.messages.send_control(
-            peer,
-            {.opcode = Opcode::kCoopData, .cookie = same.cookie, .value = same.offset, .compare = bytes});
-        same.left = 0;
+        core_.counters.rma_put_bytes += part.bytes;
+        parts_.messages.send_control(peer, {.opcode = Opcode::kCoopData,
+                                            .cookie = same.cookie,
+                                            .value = part.offset,
+                                            .compare = part.bytes});
+        same.moving = {};
         ++moved;
         return true;
     }
@@ -499,28 +456,29 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
     Peer& peer = *assist.peer;
     const uint32_t piece_max = std::min(
         kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(CoopDataHeader)));
-    while (assist.left != 0) {
+    base::BlockPart& moving = assist.moving;
+    while (moving.bytes != 0) {
         // A message that waits already goes first.
         if (!peer.pending.empty()) return false;
-        const uint32_t bytes = std::min(assist.left, piece_max);
+        const uint32_t bytes = std::min(moving.bytes, piece_max);
         const auto total = static_cast<uint32_t>(sizeof(CoopDataHeader) + bytes);
         Status status = Status::kOk;
         const auto room = core_.on_node.reserve(peer.index, total, status);
         if (room.first == nullptr) return false;
         const CoopDataHeader header = {{.opcode = Opcode::kCoopData,
                                          .cookie = assist.cookie,
-                                         .value = assist.base_offset + uint64_t{assist.offset}}};
+                                         .value = assist.base_offset + uint64_t{moving.offset}}};
         static_assert(sizeof header == Core::kInlineBytesMax);
         std::memcpy(room.first, &header, sizeof header);
-        const auto* source = reinterpret_cast<const std::byte*>(assist.source + assist.offset);
+        const auto* source = reinterpret_cast<const std::byte*>(assist.source + moving.offset);
         if (core_.on_node.nontemporal(peer.index, total)) {
             base::copy_nontemporal(room.rest, source, bytes);
         } else {
             std::memcpy(room.rest, source, bytes);
         }
         core_.on_node.commit(peer.index, MessageClass::kEngine, 0, total);
-        assist.offset += bytes;
-        assist.left -= bytes;
+        moving.offset += bytes;
+        moving.bytes -= bytes;
         ++moved;
     }
     return true;
@@ -532,7 +490,7 @@ void CoopCopy<Env>::send_done(const Assist& assist, Status status) {
     parts_.messages.send_control(*assist.peer, {.opcode = Opcode::kDone,
                                                 .status = static_cast<uint8_t>(status),
                                                 .cookie = assist.cookie,
-                                                .value = assist.left});
+                                                .value = assist.moving.bytes});
 }
 
 }  // namespace velo::rma

@@ -288,8 +288,7 @@ Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
         status = op.kind == VELO_RMA_GET ? core_.system.copy_from(pid, local, address, chunk.bytes)
                                          : core_.system.copy_to(pid, local, address, chunk.bytes);
     }
-    const bool moved = status == Status::kOk || status == Status::kBadMemory;
-    return moved && !atu.valid(nla, key) ? Status::kAtuFault : status;
+    return atu.after_copy(status, nla, key);
 }
 
 /// kAgain: the device's queue is full; any other status but kOk: it does not take this. The slot is still

@@ -14,7 +14,7 @@
 
 #include "sim_device/cluster/cluster.h"
 #include "velo/base/atu_table.h"
-#include "velo/base/chunk_claims.h"
+#include "velo/base/shared_block.h"
 #include "velo/shm/on_node.h"
 
 namespace velo::sim {

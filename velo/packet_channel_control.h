@@ -1,5 +1,5 @@
-/// PacketChannel: the packets of flow control, in both directions, and reports. The end of packet_channel.h, which alone
-/// includes it.
+/// PacketChannel: the packets of flow control, in both directions, and reports. The end of packet_channel.h, which
+/// alone includes it.
 #pragma once
 
 namespace velo {

@@ -72,13 +72,4 @@ struct CoopCall {
     }
 };
 
-/// Bytes of one chunk of a cooperative block; the last one may be shorter. Small enough to share the block out, and
-/// large enough that a chunk's cost (a system call of 1 us) does not show.
-[[nodiscard]] constexpr uint32_t coop_chunk_bytes(uint32_t bytes) {
-    if (bytes <= 32u << 10) return 16u << 10;
-    if (bytes <= 128u << 10) return 32u << 10;
-    if (bytes <= 512u << 10) return 64u << 10;
-    return bytes <= 1u << 20 ? 128u << 10 : 256u << 10;
-}
-
 }  // namespace velo

@@ -54,22 +54,18 @@ bool CopyHelper::add_part(uint32_t index, Batch& batch) {
     if (peer.dead || !stands(help, peer)) return false;
     OfferSlot& slot = peer.view.offers()[help.terms.slot];
     if (help.chunks_done == 0) slot.seen.store(help.terms.generation, std::memory_order_relaxed);
-    const uint32_t bytes = help.terms.bytes;
     const bool more_behind = index + 1 < helps_.size();
-    const uint32_t room = (kBytesPerProgress - batch.bytes) / offer_chunk_bytes(bytes);
-    uint32_t first = 0;
-    const uint32_t chunks = base::ChunkClaims::claim_front(
-        slot.claims, help.terms.generation, offer_chunks(bytes), first, more_behind ? std::max(room, 1u) : 1);
-    if (chunks == 0) return false;
+    const base::BlockPart part =
+        help.block().claim_front(slot.claims, more_behind ? kBytesPerProgress - batch.bytes : 0);
+    if (part.bytes == 0) return false;
     const bool get = help.terms.kind == RmaKind::kGet;
-    const OfferPart part = offer_part(bytes, first, chunks);
     uint64_t own = 0;
-    const Status status = atu_.translate(help.nla, bytes, help.key, get ? kAccessRead : kAccessWrite, own);
+    const Status status =
+        atu_.translate(help.nla, help.terms.bytes, help.key, get ? kAccessRead : kAccessWrite, own);
     if (status != Status::kOk) {
         report(help, status);
         return false;
     }
-    help.chunks_claimed = chunks;
     batch.from = help.from;
     batch.kind = help.terms.kind;
     batch.helps[batch.count] = index;
@@ -88,7 +84,7 @@ void CopyHelper::move(Batch& batch) {
     for (uint32_t i = 0; i < batch.count; ++i) {
         Help& help = helps_[batch.helps[i]];
         if (parts[i].status == Status::kOk) {
-            help.chunks_done += help.chunks_claimed;
+            help.chunks_done += help.block().chunks(parts[i].bytes);
             moved_bytes_ += parts[i].bytes;
         } else {
             help.over = true;

@@ -20,7 +20,7 @@ class CopyHelper {
   public:
     /// Offers kept; further ones are dropped, and their requesters go on alone.
     static constexpr uint32_t kHelpsMax = 256;
-    static constexpr uint32_t kBytesPerProgress = 128u << 10;
+    static constexpr uint32_t kBytesPerProgress = 128u << 10;  ///< and the rest of a chunk
 
     /// `atu`: the owner's private copy of its table.
     CopyHelper(PeerTable& peers, SegmentView own, base::AtuView atu)
@@ -45,8 +45,9 @@ class CopyHelper {
         uint64_t nla = 0;
         uint32_t key = 0;
         uint32_t chunks_done = 0;
-        uint32_t chunks_claimed = 0;  ///< in this call
         bool over = false;
+
+        [[nodiscard]] base::SharedBlock block() const { return {terms.bytes, terms.generation}; }
     };
     /// Parts that are copied together.
     struct Batch {

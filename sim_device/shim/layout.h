@@ -56,7 +56,7 @@ struct Identity {
 };
 
 /// "velshim" and the version of this layout.
-inline constexpr uint64_t kShimMagic = 0x76656c7368696d03;
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d04;
 
 /// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `claims` and
 /// `copying`.

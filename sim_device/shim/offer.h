@@ -4,11 +4,10 @@
 /// neither a damaged request nor a damaged slot makes the target touch memory that was not named.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
-#include "velo/base/chunk_claims.h"
+#include "velo/base/shared_block.h"
 #include "velo/device.h"
 
 namespace velo::shim {
@@ -16,29 +15,6 @@ namespace velo::shim {
 inline constexpr uint32_t kOfferSlots = 64;
 /// Shorter operations are done before the target has come. Measured: 32 KiB take 4 us, two halves 3 us each.
 inline constexpr uint32_t kOfferBytesMin = 32u << 10;
-
-/// Bytes of a chunk. Small enough to share the operation out; a chunk costs a system call of 1.5 us.
-[[nodiscard]] constexpr uint32_t offer_chunk_bytes(uint32_t bytes) {
-    if (bytes < 64u << 10) return 16u << 10;
-    if (bytes <= 128u << 10) return 32u << 10;
-    return bytes <= 1u << 20 ? 64u << 10 : 128u << 10;
-}
-[[nodiscard]] constexpr uint32_t offer_chunks(uint32_t bytes) {
-    const uint32_t chunk_bytes = offer_chunk_bytes(bytes);
-    return (bytes + chunk_bytes - 1) / chunk_bytes;
-}
-
-/// Part of an operation, in bytes from its beginning.
-struct OfferPart {
-    uint32_t offset;
-    uint32_t bytes;
-};
-/// `count` chunks from `first` on.
-[[nodiscard]] constexpr OfferPart offer_part(uint32_t bytes, uint32_t first, uint32_t count) {
-    const uint32_t chunk_bytes = offer_chunk_bytes(bytes);
-    const uint32_t offset = first * chunk_bytes;
-    return {offset, std::min(count * chunk_bytes, bytes - offset)};
-}
 
 /// Which operation of the requester an offer is about; packed into one word of it.
 struct OfferTerms {
@@ -84,6 +60,5 @@ struct alignas(64) OfferSlot {
     std::atomic<uint32_t> seen;  ///< generation that the target came in time for; a hint
 };
 static_assert(sizeof(OfferSlot) == 128);
-static_assert(offer_chunks(8u << 20) <= base::ChunkClaims::kChunksMax);
 
 }  // namespace velo::shim

@@ -49,7 +49,9 @@ bool RmaUnit::offer(Operation& operation, Peer& peer) {
     const RmaOperation& what = operation.what;
     const Identity& own = peers_.identity();
     const uint8_t index = free_offers_.back();
-    const auto generation = static_cast<uint16_t>(offer_generations_[index] + 1);
+    OfferSlot& slot = offers_[index];
+    offered_[index].open(slot.claims, what.bytes);
+    const uint16_t generation = offered_[index].generation();
     const OfferTerms terms = {
         .bytes = what.bytes, .generation = generation, .slot = index, .kind = what.kind};
     const Request request = {.nla = what.nla,
@@ -59,22 +61,17 @@ bool RmaUnit::offer(Operation& operation, Peer& peer) {
                              .node = own.node,
                              .vpid = own.vpid,
                              .kind = static_cast<uint8_t>(what.kind)};
-    OfferSlot& slot = offers_[index];
     slot.terms.store(request.compare, std::memory_order_relaxed);
     slot.address.store(request.operand, std::memory_order_relaxed);
     slot.nla.store(request.nla, std::memory_order_relaxed);
     slot.key.store(request.key, std::memory_order_relaxed);
     slot.report.store(OfferReport{.generation = generation}.pack(), std::memory_order_relaxed);
-    base::ChunkClaims::open(slot.claims, generation);
-    offer_generations_[index] = generation;
     {
         const OpenClaim claim(peers_.claims());
         if (peer.view.requests(what.port % peer.ports).push(request) != Status::kOk) return false;
     }
     free_offers_.pop_back();
     operation.offer = index;
-    operation.offer_generation = generation;
-    operation.own_chunks = 0;
     return true;
 }
 
@@ -95,7 +92,7 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
         if (at->stage == Stage::kMoved) continue;
         if (!may_move(flow, *at)) break;
         changed = true;
-        const OfferPart part = next_part(flow, *at, bytes_max - bytes);
+        const base::BlockPart part = next_part(flow, *at, bytes_max - bytes);
         if (part.bytes == 0) {
             close_offer(*at, peer);
             continue;
@@ -120,10 +117,7 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
     if (count != 0) get ? base::cma_read(pid, batch) : base::cma_write(pid, batch);
     for (uint32_t i = 0; i < count; ++i) {
         const RmaOperation& what = of[i]->what;
-        Status status = parts[i].status;
-        // Memory that was revoked meanwhile may have been anything when it was moved.
-        if ((status == Status::kOk || status == Status::kBadMemory) && !atu.valid(what.nla, what.key))
-            status = Status::kAtuFault;
+        const Status status = atu.after_copy(parts[i].status, what.nla, what.key);
         const auto offset = static_cast<uint32_t>(parts[i].local - what.local);
         own_part_ended(*of[i], peer, {offset, parts[i].bytes}, status);
     }
@@ -133,53 +127,48 @@ RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
 
 /// The next bytes of an operation to be moved, from the back where it is on offer: no bytes when nothing is left to
 /// take.
-OfferPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t bytes_max) {
+base::BlockPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t bytes_max) {
     const uint32_t bytes = operation.what.bytes;
     if (operation.offer == kNoOffer) return {operation.moved, std::min(bytes - operation.moved, bytes_max)};
     const bool more_behind = operation.next != nullptr && operation.next->offer != kNoOffer;
-    const uint32_t most =
-        more_behind || flow.ignored != 0 ? std::max(1u, bytes_max / offer_chunk_bytes(bytes)) : 1;
-    uint32_t first = 0;
-    const uint32_t count = base::ChunkClaims::claim_back(
-        offers_[operation.offer].claims, operation.offer_generation, offer_chunks(bytes), first, most);
-    operation.own_chunks += count;
-    return count == 0 ? OfferPart{} : offer_part(bytes, first, count);
+    const uint32_t most = more_behind || flow.ignored != 0 ? bytes_max : 0;
+    return offered_[operation.offer].claim_back(offers_[operation.offer].claims, most);
 }
 
 /// A part that we took has been moved, or cannot be.
-void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, OfferPart part, Status status) {
+void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, base::BlockPart part, Status status) {
     if (status != Status::kOk && operation.copied == Status::kOk) operation.copied = status;
     if (operation.offer == kNoOffer) {
         operation.moved += part.bytes;
         if (status != Status::kOk || operation.moved == operation.what.bytes) operation.stage = Stage::kMoved;
-    } else if (status != Status::kOk || operation.own_chunks == offer_chunks(operation.what.bytes)) {
-        close_offer(operation, peer);
+        return;
     }
+    base::ReaderBlock& block = offered_[operation.offer];
+    block.end(part.bytes);
+    if (status != Status::kOk || block.left_bytes() == 0) close_offer(operation, peer);
 }
 
 /// Nothing of the operation can be taken any more. It goes on when all that the target took is accounted for.
 void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
-    operation.helper_chunks = base::ChunkClaims::close(offers_[operation.offer].claims).front;
+    if (!offered_[operation.offer].close(offers_[operation.offer].claims, operation.copied == Status::kOk)) {
+        ++malformed_;
+        operation.astray = true;
+    }
     operation.helper_copying = peer.view.header().copying.load(std::memory_order_acquire);
     operation.stage = Stage::kMoved;
-    const uint32_t left = offer_chunks(operation.what.bytes) - operation.own_chunks;
-    // After a failure not all of them were taken.
-    if (operation.helper_chunks == left ||
-        (operation.copied != Status::kOk && operation.helper_chunks < left))
-        return;
-    ++malformed_;
-    operation.astray = true;
-    operation.helper_chunks = left + 1;  // no report can say so
 }
 
 /// Whether the target does nothing more for this operation. Sets what came of its part.
 bool RmaUnit::settled(Operation& operation, const Peer& peer) {
-    if (operation.offer == kNoOffer || operation.helper_chunks == 0) return true;
+    if (operation.offer == kNoOffer) return true;
+    const base::ReaderBlock& block = offered_[operation.offer];
+    if (block.due_bytes() == 0 && !operation.astray) return true;
     const auto last_word = [&] {
         const OfferReport report =
             OfferReport::unpack(offers_[operation.offer].report.load(std::memory_order_acquire));
-        if (report.generation != operation.offer_generation) return false;
-        if (report.status == Status::kOk) return report.chunks == operation.helper_chunks;
+        if (report.generation != block.generation()) return false;
+        if (report.status == Status::kOk)
+            return !operation.astray && report.chunks == block.chunks(block.due_bytes());
         // This process perhaps can copy what the target may not or cannot.
         if (report.status != Status::kAtuFault) {
             operation.astray = true;
@@ -201,11 +190,12 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
 /// Both sides' parts have moved, or failed.
 RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
     if (operation.what.bytes >= kOfferBytesMin) {
-        const bool came =
-            operation.offer != kNoOffer &&
-            (operation.helper_chunks != 0 ||
-             offers_[operation.offer].seen.load(std::memory_order_relaxed) == operation.offer_generation);
-        flow.ignored = came ? 0 : flow.ignored + 1;
+        ++flow.ignored;
+        if (operation.offer != kNoOffer) {
+            const base::ReaderBlock& block = offered_[operation.offer];
+            const uint32_t seen = offers_[operation.offer].seen.load(std::memory_order_relaxed);
+            if (block.due_bytes() != 0 || seen == block.generation()) flow.ignored = 0;
+        }
     }
     withdraw(operation);
     if (operation.copied != Status::kOk) {
@@ -229,7 +219,7 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
 /// The operation is not on offer any more; its slot is free for another one.
 void RmaUnit::withdraw(Operation& operation) {
     if (operation.offer == kNoOffer) return;
-    base::ChunkClaims::close(offers_[operation.offer].claims);
+    offered_[operation.offer].close(offers_[operation.offer].claims, false);
     free_offers_.push_back(operation.offer);
     operation.offer = kNoOffer;
 }

@@ -73,10 +73,7 @@ class RmaUnit {
         Status copied = Status::kOk;  ///< of a put or get: the first failure
         // Of an offered operation.
         bool astray = false;  ///< the target's part did not come, or does not add up
-        uint16_t offer_generation = 0;
-        uint32_t own_chunks = 0;      ///< chunks that we took
-        uint32_t helper_chunks = 0;   ///< chunks that the target took, once nothing is left to take
-        uint64_t helper_copying = 0;  ///< the target's DeviceHeader::copying then
+        uint64_t helper_copying = 0;  ///< the target's DeviceHeader::copying when nothing was left to take
     };
     /// A port's operations to one target.
     struct Flow {
@@ -107,8 +104,8 @@ class RmaUnit {
     Step advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left);
     void offer_ahead(Flow& flow, Peer& peer);
     bool offer(Operation& operation, Peer& peer);
-    OfferPart next_part(const Flow& flow, Operation& operation, uint32_t bytes_max);
-    void own_part_ended(Operation& operation, const Peer& peer, OfferPart part, Status status);
+    base::BlockPart next_part(const Flow& flow, Operation& operation, uint32_t bytes_max);
+    void own_part_ended(Operation& operation, const Peer& peer, base::BlockPart part, Status status);
     void close_offer(Operation& operation, const Peer& peer);
     bool settled(Operation& operation, const Peer& peer);
     Step settle(Flow& flow, Operation& operation, Peer& peer);
@@ -126,7 +123,7 @@ class RmaUnit {
     NotificationRing notifications_;
     OfferSlot* offers_;
     std::vector<uint8_t> free_offers_;
-    std::array<uint16_t, kOfferSlots> offer_generations_{};
+    std::array<base::ReaderBlock, kOfferSlots> offered_;
     std::vector<Operation> operations_;
     base::IntrusiveQueue<Operation> free_;
     base::IntrusiveQueue<Operation> done_;  ///< to be notified to the requester, that is, to us

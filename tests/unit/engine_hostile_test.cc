@@ -72,9 +72,9 @@ TEST_F(EngineHostile, a_slot_is_taken_up_once_while_its_block_is_moved) {
     fill_the_ring_to_the_peer();
     for (uint16_t round = 0; round < 3; ++round) {
         for (uint16_t slot = 0; slot < shm::kCoopBlocks; ++slot) {
-            if (round == 0) base::ChunkClaims::open(peer_.coop_claims(slot), 5);
+            if (round == 0) base::ReaderBlock().open(peer_.coop_claims(slot), kBytes);
             EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kCoopBlocks + slot);
-            send(header(Opcode::kCoop, CoopCall{.bytes = kBytes, .generation = 5, .slot = slot}.pack()));
+            send(header(Opcode::kCoop, CoopCall{.bytes = kBytes, .generation = 1, .slot = slot}.pack()));
         }
     }
 }

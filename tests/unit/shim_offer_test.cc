@@ -93,9 +93,8 @@ class Offers : public testing::Test {
         EXPECT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
         requester();
         OfferSlot& offer = slot(generation);
-        uint32_t index = 0;
-        EXPECT_EQ(base::ChunkClaims::claim_front(offer.claims, generation, offer_chunks(kLong), index, chunks),
-                  chunks);
+        const base::SharedBlock block(kLong, generation);
+        for (uint32_t i = 0; i < chunks; ++i) EXPECT_NE(block.claim_front(offer.claims).bytes, 0u);
         return offer;
     }
     std::atomic<uint64_t>& targets_copying() { return view(target_segment_).header().copying; }

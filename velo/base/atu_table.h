@@ -85,6 +85,13 @@ class AtuView {
         return slot < capacity_ && entries_[slot].key.load(std::memory_order_acquire) == key;
     }
 
+    /// The outcome of a direct copy to or from a registration: memory that was revoked meanwhile may have been
+    /// anything when it was moved.
+    [[nodiscard]] Status after_copy(Status copied, uint64_t nla, uint64_t key) const {
+        const bool moved = copied == Status::kOk || copied == Status::kBadMemory;
+        return moved && !valid(nla, key) ? Status::kAtuFault : copied;
+    }
+
   private:
     const AtuEntry* entries_ = nullptr;
     uint32_t capacity_ = 0;

@@ -15,9 +15,9 @@
 
 #include "velo/base/atu_table.h"
 #include "velo/base/clock.h"
-#include "velo/base/chunk_claims.h"
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
+#include "velo/base/shared_block.h"
 #include "velo/base/shared_segment.h"
 #include "velo/base/topology.h"
 #include "velo/shm/ring.h"

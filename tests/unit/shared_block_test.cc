@@ -1,0 +1,227 @@
+/// Blocks moved from both ends: who claims what, how far cores are apart, and the copies.
+#include "velo/base/shared_block.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "velo/base/copy.h"
+#include "velo/shm/distance.h"
+#include "velo/wire.h"
+
+namespace velo::shm {
+namespace {
+
+using base::BlockPart;
+using base::ClaimWord;
+using base::ReaderBlock;
+using base::SharedBlock;
+
+TEST(SharedBlock, is_cut_into_chunks_of_which_the_last_one_may_be_shorter) {
+    constexpr uint32_t kKiB = 1024;
+    const auto chunk_bytes = [](uint32_t bytes) {
+        ClaimWord word{0};
+        return SharedBlock(bytes, 0).claim_front(word).bytes;
+    };
+    EXPECT_EQ(chunk_bytes(1), 1u);
+    EXPECT_EQ(chunk_bytes(32 * kKiB), 16 * kKiB);
+    EXPECT_EQ(chunk_bytes(32 * kKiB + 1), 32 * kKiB);
+    EXPECT_EQ(chunk_bytes(128 * kKiB + 1), 64 * kKiB);
+    EXPECT_EQ(chunk_bytes(512 * kKiB + 1), 128 * kKiB);
+    EXPECT_EQ(chunk_bytes(1024 * kKiB + 1), 256 * kKiB);
+    for (const uint32_t bytes : {1u, 20'000u, 33'000u, 600'000u, 8u << 20, 64u << 20, UINT32_MAX}) {
+        ClaimWord word{0};
+        const SharedBlock block(bytes, 0);
+        uint32_t chunks = 0;
+        uint64_t end = 0;
+        for (BlockPart part; (part = block.claim_front(word)).bytes != 0; ++chunks) {
+            ASSERT_EQ(part.offset, end);
+            end += part.bytes;
+        }
+        EXPECT_EQ(end, bytes);
+        EXPECT_EQ(chunks, block.chunks(bytes));
+        EXPECT_EQ(block.chunks(0), 0u);
+        EXPECT_EQ(block.chunks(1), 1u);
+    }
+}
+
+TEST(SharedBlock, takes_as_many_chunks_as_there_is_room_for_and_at_least_one) {
+    constexpr uint32_t kChunk = 32u << 10;
+    constexpr uint32_t kBytes = 4 * kChunk - 5;
+    for (const auto& [room, chunks] :
+         {std::pair{0u, 1u}, {kChunk - 1, 1u}, {2 * kChunk, 2u}, {3 * kChunk - 1, 2u}, {UINT32_MAX, 4u}}) {
+        ClaimWord word;
+        ReaderBlock reader;
+        reader.open(word, kBytes);
+        const BlockPart front = SharedBlock(kBytes, reader.generation()).claim_front(word, room);
+        EXPECT_EQ(front.offset, 0u);
+        EXPECT_EQ(front.bytes, std::min(chunks * kChunk, kBytes));
+        reader.open(word, kBytes);
+        const BlockPart back = reader.claim_back(word, room);
+        EXPECT_EQ(back.offset, (4 - chunks) * kChunk);
+        EXPECT_EQ(back.offset + back.bytes, kBytes);
+    }
+}
+
+TEST(SharedBlock, both_ends_at_once_share_out_every_byte_once) {
+    constexpr uint32_t kBytes = UINT32_MAX;
+    ClaimWord word;
+    ReaderBlock reader;
+    reader.open(word, kBytes);
+    std::vector<BlockPart> owned;
+    std::thread owner([&, block = SharedBlock(kBytes, reader.generation())] {
+        for (BlockPart part; (part = block.claim_front(word)).bytes != 0;) owned.push_back(part);
+    });
+    std::vector<BlockPart> parts;
+    for (BlockPart part; (part = reader.claim_back(word)).bytes != 0;) parts.push_back(part);
+    owner.join();
+    uint64_t own_bytes = 0;
+    for (const BlockPart part : parts) own_bytes += part.bytes;
+    EXPECT_TRUE(reader.close(word, true));
+    reader.end(own_bytes);
+    EXPECT_EQ(reader.due_bytes(), kBytes - own_bytes);
+    parts.insert(parts.end(), owned.rbegin(), owned.rend());
+    uint64_t begin = kBytes;
+    for (const BlockPart part : parts) {
+        ASSERT_EQ(uint64_t{part.offset} + part.bytes, begin);
+        begin = part.offset;
+    }
+    EXPECT_EQ(begin, 0u);
+}
+
+TEST(SharedBlock, an_owner_that_comes_late_finds_nothing) {
+    constexpr uint32_t kBytes = 100'000;
+    ClaimWord word;
+    ReaderBlock reader;
+    reader.open(word, kBytes);
+    const SharedBlock first(kBytes, reader.generation());
+    ASSERT_NE(first.claim_front(word).bytes, 0u);
+    EXPECT_TRUE(reader.close(word, false));
+    EXPECT_EQ(first.claim_front(word).bytes, 0u) << "after the end";
+    reader.open(word, kBytes);
+    EXPECT_EQ(first.claim_front(word).bytes, 0u) << "when the item serves another block";
+    const BlockPart part = SharedBlock(kBytes, reader.generation()).claim_front(word);
+    EXPECT_EQ(part.offset, 0u);
+    EXPECT_NE(part.bytes, 0u);
+}
+
+TEST(SharedBlock, parts_that_cannot_be_change_nothing) {
+    ClaimWord word;
+    ReaderBlock reader;
+    reader.open(word, 1000);
+    for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, 0},
+                                        {0, 1001},
+                                        {1000, 1},
+                                        {1001, 1},
+                                        {999, 2},
+                                        {UINT64_MAX, 2},
+                                        {1, UINT64_MAX},
+                                        {uint64_t{1} << 32, 1}}) {
+        EXPECT_FALSE(reader.end_part(offset, bytes)) << offset << ' ' << bytes;
+    }
+    EXPECT_EQ(reader.ended_bytes(), 0u);
+    EXPECT_TRUE(reader.end_part(400, 600));
+    EXPECT_FALSE(reader.end_part(0, 401)) << "more than is left";
+    EXPECT_EQ(reader.left_bytes(), 400u);
+    reader.end(UINT64_MAX);
+    EXPECT_EQ(reader.ended_bytes(), 1000u);
+    EXPECT_EQ(reader.due_bytes(), 0u);
+}
+
+/// No word makes a part of bytes that the block does not have, and closing it says whether the claims add up.
+TEST(SharedBlock, any_word_at_all) {
+    constexpr uint32_t kChunk = 32u << 10;
+    constexpr uint32_t kBytes = 4 * kChunk - 5;
+    const auto in_block = [](BlockPart part) { return uint64_t{part.offset} + part.bytes <= kBytes; };
+    for (uint32_t own = 0; own <= 4; ++own) {
+        for (const uint64_t generation : {0u, 1u, 2u, 0xffffu}) {
+            for (const uint64_t front : {0u, 1u, 2u, 3u, 4u, 5u, 0x7fffffu, 0xfffffeu, 0xffffffu}) {
+                for (const uint64_t back : {0u, 1u, 2u, 3u, 4u, 5u, 0x7fffffu, 0xfffffeu, 0xffffffu}) {
+                    ClaimWord word;
+                    ReaderBlock reader;
+                    reader.open(word, kBytes);
+                    for (uint32_t i = 0; i < own; ++i) reader.claim_back(word);
+                    const uint64_t value = generation << 48 | back << 24 | front;
+                    const bool fits = generation == 1 && back == own && front + back <= 4;
+                    const bool some = generation == 1 && front + back < 4;
+                    word.word = value;
+                    EXPECT_EQ(reader.intact(word), fits);
+                    for (const uint32_t room : {0u, UINT32_MAX}) {
+                        const BlockPart owned = SharedBlock(kBytes, 1).claim_front(word, room);
+                        EXPECT_EQ(owned.bytes != 0, some);
+                        EXPECT_TRUE(in_block(owned));
+                        word.word = value;
+                        ReaderBlock copy = reader;
+                        const BlockPart part = copy.claim_back(word, room);
+                        EXPECT_EQ(part.bytes != 0, some);
+                        EXPECT_TRUE(in_block(part));
+                        word.word = value;
+                    }
+                    ReaderBlock copy = reader;
+                    EXPECT_EQ(copy.close(word, false), fits);
+                    EXPECT_LE(copy.due_bytes(), kBytes);
+                    copy.write_off();
+                    EXPECT_EQ(copy.due_bytes(), 0u);
+                    EXPECT_EQ(SharedBlock(kBytes, 1).claim_front(word).bytes, 0u);
+                    word.word = value;
+                    EXPECT_EQ(reader.close(word, true), fits && front + back == 4);
+                    EXPECT_LE(reader.due_bytes(), kBytes);
+                }
+            }
+        }
+    }
+}
+
+TEST(CoopCall, survives_packing) {
+    const CoopCall call = {.bytes = 0x89abcdef, .generation = 0x4567, .slot = 63};
+    const CoopCall again = CoopCall::unpack(call.pack());
+    EXPECT_EQ(again.bytes, call.bytes);
+    EXPECT_EQ(again.generation, call.generation);
+    EXPECT_EQ(again.slot, call.slot);
+}
+
+TEST(Distance, follows_what_is_measured_and_is_not_fooled_by_one_interruption) {
+    Distance distance;
+    EXPECT_EQ(distance.ns(), 0u);
+    EXPECT_FALSE(Distance::far(distance.ns())) << "unknown counts as near";
+    for (int i = 0; i < 10; ++i) distance.add(50);
+    EXPECT_EQ(distance.ns(), 50u);
+    distance.add(100'000);
+    EXPECT_FALSE(Distance::far(distance.ns()));
+    for (int i = 0; i < 20; ++i) distance.add(300);
+    EXPECT_TRUE(Distance::far(distance.ns()));
+    for (int i = 0; i < 20; ++i) distance.add(40);
+    EXPECT_FALSE(Distance::far(distance.ns()));
+}
+
+/// Every length and alignment, with guards around.
+template <class Copy>
+void check_copy(size_t longest, Copy&& copy) {
+    std::vector<uint8_t> source(longest + 64);
+    std::iota(source.begin(), source.end(), uint8_t{1});
+    for (size_t bytes = 0; bytes <= longest; ++bytes) {
+        for (size_t offset : {size_t{0}, size_t{1}, size_t{8}, size_t{63}}) {
+            alignas(64) uint8_t target[1024] = {};
+            copy(target + 64 + offset, source.data() + offset / 2, bytes);
+            for (size_t at = 0; at < sizeof target; ++at) {
+                const bool inside = at >= 64 + offset && at < 64 + offset + bytes;
+                const uint8_t due = inside ? source[offset / 2 + at - 64 - offset] : 0;
+                ASSERT_EQ(target[at], due) << bytes << " bytes at " << offset << ", place " << at;
+            }
+        }
+    }
+}
+
+TEST(Copy, a_few_bytes_of_every_length) {
+    check_copy(64, base::copy_small);
+}
+TEST(Copy, past_the_caches_of_every_length) {
+    check_copy(500, base::copy_nontemporal);
+}
+
+}  // namespace
+}  // namespace velo::shm
