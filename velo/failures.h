@@ -217,7 +217,7 @@ bool Failures<Env>::idle(const velo_peer& peer) const {
     parts_.atomics.for_each_waiting(look_at);
     // An operation under way, such as a direct copy that another thread makes, has a cookie.
     if (parts_.pending.taken() != 0) {
-        parts_.pending.for_each([&](uint32_t, const Op& op) { look_at(*op.state); });
+        parts_.pending.for_each([&](Cookie, const Op& op) { look_at(*op.state); });
     }
     return !refers;
 }

@@ -188,7 +188,7 @@ void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport::Ope
         ++operations.count;
         operations.bytes += bytes;
     };
-    parts_.pending.for_each([&](uint32_t, const Op& waiting) {
+    parts_.pending.for_each([&](Cookie, const Op& waiting) {
         if (waiting.state->peer != &peer) return;
         switch (waiting.kind) {
             case Op::Kind::kDirectChunk:

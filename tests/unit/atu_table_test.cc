@@ -130,17 +130,17 @@ namespace {
 
 TEST(CookieTable, a_cookie_finds_its_entry_until_it_is_released) {
     CookieTable<int> table(2);
-    const uint32_t one = table.take(1);
-    const uint32_t two = table.take(2);
+    const Cookie one = table.take(1);
+    const Cookie two = table.take(2);
     EXPECT_EQ(table.take(3), CookieTable<int>::kNone);
     EXPECT_EQ(*table.find(one), 1);
     table.release(one);
     EXPECT_EQ(table.find(one), nullptr);
     EXPECT_EQ(*table.find(two), 2);
-    const uint32_t three = table.take(3);
+    const Cookie three = table.take(3);
     EXPECT_NE(three, one) << "an answer to the first would be taken for the third's";
     EXPECT_EQ(*table.find(three), 3);
-    EXPECT_EQ(table.find(0xdeadbeef), nullptr);
+    EXPECT_EQ(table.find(Cookie{0xdeadbeef}), nullptr);
 }
 
 }  // namespace

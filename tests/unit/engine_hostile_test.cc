@@ -116,7 +116,7 @@ TEST_P(EngineForged, an_answer_of_another_process_than_the_one_asked_ends_nothin
     op.operand = 0x0505050505050505;
     velo_rma(job_[0].engine, job_[0].peers[1], &op);
     const uint64_t before = malformed();
-    constexpr uint32_t kFirstCookie = 0;
+    constexpr Cookie kFirstCookie{0};
     const std::array<std::byte, 64> forged{};
     send({.opcode = Opcode::kPullData, .cookie = kFirstCookie}, forged);
     for (const Status status : {Status::kOk, Status::kFailed}) {
