@@ -95,7 +95,7 @@ Status Atomics<Env>::post_to_device(State& state) {
     const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kDeviceAtomic, .state = &state});
     const RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
                                     .cookie = parts_.pending.index_of(cookie),
-                                    .peer = state.peer->index,
+                                    .peer = state.peer->device_addr(),
                                     .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
                                     .key = op.remote.device_key,
                                     .bytes = 8,

@@ -133,7 +133,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     uint64_t address = 0;
     for (;;) {
         nla = op.remote.nla[0] + (remote - op.remote.base);
-        const Status status = core_.on_node.atu_of(peer.index)
+        const Status status = core_.on_node.atu_of(peer.node_index())
                                   .translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
         if (status == Status::kOk && address == remote) break;
         if (!parts_.transfers.find_remote(state)) {
@@ -195,7 +195,7 @@ uint32_t CoopCopy<Env>::drive_blocks() {
             continue;
         }
         if (!peer.direct) continue;
-        if (!core_.on_node.far(peer.index)) {
+        if (!core_.on_node.far(peer.node_index())) {
             const uint32_t silent = core_.clock.polls() - peer.heard;
             if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
             peer.assists = false;
@@ -215,7 +215,7 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
         end_if_done(slot);
         return false;
     }
-    const int32_t pid = core_.on_node.pid(block.peer->index);
+    const int32_t pid = core_.on_node.pid(block.peer->node_index());
     ++block.copying;
     Status status = Status::kOk;
     {
@@ -230,7 +230,7 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
         call_owner(block, part, 0, true);
         return true;
     }
-    status = core_.on_node.atu_of(block.peer->index).after_copy(status, block.nla, block.key);
+    status = core_.on_node.atu_of(block.peer->node_index()).after_copy(status, block.nla, block.key);
     block.shared.end(part.bytes);
     core_.counters.rma_get_bytes += part.bytes;
     if (status != Status::kOk) close(block, status);
@@ -402,7 +402,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         Assist& assist = assists_[index];  // looked up again after the lock was given up
         if (peer.failed) return false;
         if (assist.moving.bytes == 0 && assist.claims) {
-            assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.index, assist.slot));
+            assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.node_index(), assist.slot));
         }
         if (assist.moving.bytes == 0) return false;
         if (!core_.on_node.atu().view().valid(assist.nla, assist.key)) {
@@ -410,7 +410,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             send_done(assist, Status::kAtuFault);
             return false;
         }
-        if (assist.destination == 0 || !peer.direct || !core_.on_node.far(peer.index)) {
+        if (assist.destination == 0 || !peer.direct || !core_.on_node.far(peer.node_index())) {
             const uint32_t before = assist.moving.bytes;
             const bool room = push_pieces(assist, moved);
             turn += before - assist.moving.bytes;
@@ -422,7 +422,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         const base::BlockPart part = assist.moving;
         Status status = Status::kOk;
         {
-            const int32_t pid = core_.on_node.pid(peer.index);
+            const int32_t pid = core_.on_node.pid(peer.node_index());
             const auto* source = reinterpret_cast<const std::byte*>(assist.source + part.offset);
             const uint64_t destination = assist.destination + part.offset;
             base::Unlocked unlocked(core_.lock);
@@ -463,7 +463,7 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
         const uint32_t bytes = std::min(moving.bytes, piece_max);
         const auto total = static_cast<uint32_t>(sizeof(CoopDataHeader) + bytes);
         Status status = Status::kOk;
-        const auto room = core_.on_node.reserve(peer.index, total, status);
+        const auto room = core_.on_node.reserve(peer.node_index(), total, status);
         if (room.first == nullptr) return false;
         const CoopDataHeader header = {{.opcode = Opcode::kCoopData,
                                          .cookie = assist.cookie,
@@ -471,12 +471,12 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
         static_assert(sizeof header == Core::kInlineBytesMax);
         std::memcpy(room.first, &header, sizeof header);
         const auto* source = reinterpret_cast<const std::byte*>(assist.source + moving.offset);
-        if (core_.on_node.nontemporal(peer.index, total)) {
+        if (core_.on_node.nontemporal(peer.node_index(), total)) {
             base::copy_nontemporal(room.rest, source, bytes);
         } else {
             std::memcpy(room.rest, source, bytes);
         }
-        core_.on_node.commit(peer.index, MessageClass::kEngine, 0, total);
+        core_.on_node.commit(peer.node_index(), MessageClass::kEngine, 0, total);
         moving.offset += bytes;
         moving.bytes -= bytes;
         ++moved;

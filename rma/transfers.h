@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,7 +151,7 @@ bool Transfers<Env>::find_remote(State& state) {
                  .check = 0};
     // Elsewhere the owner looks, when the request arrives.
     if (peer.path != VELO_PATH_ON_NODE || peer.reclaimed) return true;
-    return core_.on_node.atu_of(peer.index)
+    return core_.on_node.atu_of(peer.node_index())
                .find(op.remote_address, op.remote.bytes, access_for(op), op.remote.nla[0],
                      op.remote.on_node_key) == Status::kOk;
 }
@@ -273,8 +274,8 @@ bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, Cook
 template <class Env>
 Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
     const velo_rma_t& op = *state.op;
-    const base::AtuView& atu = core_.on_node.atu_of(state.peer->index);
-    const int32_t pid = core_.on_node.pid(state.peer->index);
+    const base::AtuView& atu = core_.on_node.atu_of(state.peer->node_index());
+    const int32_t pid = core_.on_node.pid(state.peer->node_index());
     const uint64_t remote = op.remote_address + chunk.offset;
     const uint64_t nla = op.remote.nla[0] + (remote - op.remote.base);
     const uint32_t key = op.remote.on_node_key;  // another thread may find the memory elsewhere meanwhile
@@ -301,7 +302,7 @@ Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie 
     const RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
         .cookie = parts_.pending.index_of(cookie),
-        .peer = state.peer->index,
+        .peer = state.peer->device_addr(),
         .local = static_cast<std::byte*>(op.local) + chunk.offset,
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.device_key,
@@ -343,13 +344,13 @@ void Transfers<Env>::give_up_direct(Peer& peer) {
 template <class Env>
 bool Transfers<Env>::claim_denial_report() {
     uint64_t lowest = core_.options.identity.name;
-    const uint32_t* owner = nullptr;
+    std::optional<shm::PeerIndex> owner;
     for (const Peer* peer : parts_.peers.on_node()) {
         if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
         lowest = peer->name;
-        owner = &peer->index;
+        owner = peer->node_index();
     }
-    return core_.on_node.claim_denial_report(owner);
+    return core_.on_node.claim_denial_report(owner ? &*owner : nullptr);
 }
 
 /// Counts each peer. The user is told once a node, and once a process in any case at most.

@@ -34,8 +34,8 @@ velo_host_t Process::host() {
     host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint8_t) {
         Process& process = *static_cast<Process*>(self);
         process.connected(path == VELO_PATH_DEVICE
-                              ? process.device_->process_of(peer->index)
-                              : process.used_->engine.parts().core.on_node.rank_of(peer->index));
+                              ? process.device_->process_of(peer->device_addr())
+                              : process.used_->engine.parts().core.on_node.rank_of(peer->node_index()));
     };
     host.sent = [](void* self, velo_send_t* send, int status) {
         if (status != VELO_OK)
@@ -60,7 +60,7 @@ Process::Used& Process::used() {
 Process::Peer& Process::peer(uint32_t rank) {
     const bool near = simulation_->on_one_node(this->rank(), rank);
     std::vector<Peer>& peers = near ? used().on_node : used().on_device;
-    const uint32_t index = near ? rank % simulation_->config().processes_per_node : device_->meet(rank);
+    const uint32_t index = near ? rank % simulation_->config().processes_per_node : uint32_t{device_->meet(rank)};
     if (index >= peers.size()) peers.resize(index + 1);
     return peers[index];
 }

@@ -167,11 +167,12 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
     const bool on_node =
         attachable && (address.job != core_.options.identity.job || address.node == core_.options.node);
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
-    uint32_t index = 0;
+    shm::PeerIndex node_index;
+    DeviceAddr device_addr;
     base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
     const Status status =
-        on_node ? core_.on_node.connect(address.on_node, index, &failure)
-                : core_.device->connect({address.device, address.device_bytes}, index, &failure);
+        on_node ? core_.on_node.connect(address.on_node, node_index, &failure)
+                : core_.device->connect({address.device, address.device_bytes}, device_addr, &failure);
     if (status != Status::kOk) {
         error =
             on_node || !core_.options.network_used
@@ -179,12 +180,12 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
                 : std::string("it cannot be reached over ") + core_.device->name() + ": " + to_text(failure);
         return status;
     }
-    if (!on_node && !core_.packets->admits(index)) {
+    if (!on_node && !core_.packets->admits(device_addr)) {
         error = "the mailbox was planned for " + std::to_string(core_.options.plan.peers) + " senders";
         return Status::kNoResource;
     }
-    if (!on_node) core_.packets->know(index);
-    velo_peer& found = parts_.peers.of(path, index);
+    if (!on_node) core_.packets->know(device_addr);
+    velo_peer& found = parts_.peers.of(path, on_node ? uint32_t{node_index} : uint32_t{device_addr});
     found.rank = address.rank;
     found.attachable = attachable;
     if (!found.connected) {

@@ -94,11 +94,12 @@ void CreditTracer<Env>::check() {
 template <class Env>
 PeerCredits CreditTracer<Env>::credits_of(const velo_peer& peer, uint64_t now) const {
     const flowctl::FlowControl& flow = core_.packets->flow();
-    return {.credits = flow.credits(peer.index),
-            .granted = flow.granted(peer.index),
-            .quota = flow.quota(peer.index),
-            .stalls = core_.packets->stalls().count(peer.index),
-            .stall_ns = core_.packets->stalls().ns(peer.index, now)};
+    const DeviceAddr at = peer.device_addr();
+    return {.credits = flow.credits(at),
+            .granted = flow.granted(at),
+            .quota = flow.quota(at),
+            .stalls = core_.packets->stalls().count(at),
+            .stall_ns = core_.packets->stalls().ns(at, now)};
 }
 
 /// Calls visit(peer) for each peer behind the device whose rank is known, also after the host has left it.
@@ -106,7 +107,7 @@ template <class Env>
 template <class Visit>
 void CreditTracer<Env>::for_each_credited(Visit&& visit) const {
     for (const velo_peer* peer : parts_.peers.device()) {
-        if (peer != nullptr && peer->pid != 0 && core_.packets->admits(peer->index)) visit(*peer);
+        if (peer != nullptr && peer->pid != 0 && core_.packets->admits(peer->device_addr())) visit(*peer);
     }
 }
 

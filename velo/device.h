@@ -20,15 +20,12 @@
 #include <span>
 #include <string>
 
+#include "velo/base/ids.h"
 #include "velo/base/shared_segment.h"
 #include "velo/base/status.h"
 #include "velo/packet.h"
 
 namespace velo {
-
-/// The device's name of a connected peer: dense, from 0, never reused while the device is open.
-using DeviceAddr = uint32_t;
-inline constexpr DeviceAddr kNoAddr = UINT32_MAX;
 
 /// Longest opaque address that a device publishes: a few rails, of up to some 64 bytes each.
 inline constexpr size_t kDeviceAddressBytesMax = 512;

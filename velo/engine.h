@@ -45,7 +45,7 @@ class Engine {
     /// The lock stays held when the result is not nullptr, until commit() or cancel().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
-        parts_.core.on_node.commit(peer.index, MessageClass::kHost, tag, bytes, true);
+        parts_.core.on_node.commit(peer.node_index(), MessageClass::kHost, tag, bytes, true);
         parts_.core.lock.unlock();
     }
     void cancel() { parts_.core.lock.unlock(); }
@@ -177,7 +177,7 @@ inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, ui
     Core<S>& core = parts_.core;
     const std::lock_guard guard(core.lock);
     if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
-        !peer.reclaimed && core.on_node.send_line(peer.index, parts, tag)) {
+        !peer.reclaimed && core.on_node.send_line(peer.node_index(), parts, tag)) {
         return Status::kOk;
     }
     // Field by field, so that the parts of a message of one line stay in registers.
@@ -195,7 +195,7 @@ std::byte* Engine<S>::reserve(velo_peer& peer, uint32_t bytes) {
     core.lock.lock();
     Status status = Status::kOk;
     if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.reclaimed) {
-        if (std::byte* room = core.on_node.reserve_whole(peer.index, bytes, status)) return room;
+        if (std::byte* room = core.on_node.reserve_whole(peer.node_index(), bytes, status)) return room;
     }
     core.lock.unlock();
     return nullptr;

@@ -85,7 +85,7 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     if (now >= next_watch_ns_) watch_peers(now);
     for (size_t index = 0; index < parts_.peers.device().size(); ++index) {
         velo_peer* peer = parts_.peers.device()[index];
-        if (peer != nullptr && !peer->failed && !health::alive(*core_.device, peer->index)) peer_failed(*peer);
+        if (peer != nullptr && !peer->failed && !health::alive(*core_.device, peer->device_addr())) peer_failed(*peer);
     }
 }
 
@@ -96,7 +96,7 @@ void Failures<Env>::watch_peers(uint64_t now) {
     next_watch_ns_ = now + kWatchPeersNs;
     if (now - core_.device_event_ns > kQuietNs) health::watch(*core_.device, kNoAddr);
     for (const velo_peer* peer : parts_.peers.device()) {
-        if (peer != nullptr && !peer->failed && !idle(*peer)) health::watch(*core_.device, peer->index);
+        if (peer != nullptr && !peer->failed && !idle(*peer)) health::watch(*core_.device, peer->device_addr());
     }
 }
 
@@ -126,11 +126,11 @@ void Failures<Env>::announce_ending(base::Ending ending) {
 
 template <class Env>
 bool Failures<Env>::claim_report(const velo_peer& peer) {
-    if (peer.path != VELO_PATH_DEVICE) return core_.on_node.claim_report(peer.index);
-    if (core_.device->traits().elects) return health::claim_report(*core_.device, peer.index);
+    if (peer.path != VELO_PATH_DEVICE) return core_.on_node.claim_report(peer.node_index());
+    if (core_.device->traits().elects) return health::claim_report(*core_.device, peer.device_addr());
     // The first of a host that notices. Any may be the only one: a connection is between two processes.
     for (const velo_peer* other : parts_.peers.on_node()) {
-        if (other != nullptr && core_.on_node.announced_ending(other->index) == base::Ending::kFollowed)
+        if (other != nullptr && core_.on_node.announced_ending(other->node_index()) == base::Ending::kFollowed)
             return false;
     }
     core_.on_node.announce_ending(base::Ending::kFollowed);
@@ -143,7 +143,7 @@ void Failures<Env>::report_end(velo_peer& peer) {
     if (peer.end_reported || !peer.connected || peer.reclaimed) return;
     peer.end_reported = true;
     const base::Ending ending =
-        core_.on_channel(peer, [&](const auto& channel) { return channel.announced_ending(peer.index); });
+        core_.on_channel(peer, [&](const auto& channel) { return channel.announced_ending(channel.name_of(peer)); });
     if (ending == base::Ending::kClosed) return;
     core_.events.peer_ended({.peer = &peer,
                              .name = peer.name,
@@ -194,7 +194,7 @@ template <class Env>
 void Failures<Env>::reclaim() {
     for (size_t i = 0; i < failed_.size(); ++i) {
         velo_peer& peer = *failed_[i];
-        if (!idle(peer) || !core_.on_node.disconnect(peer.index)) continue;
+        if (!idle(peer) || !core_.on_node.disconnect(peer.node_index())) continue;
         parts_.peers.remove_on_node(peer);
         peer.reclaimed = true;
         // Pending requests go the way of messages, which fail.

@@ -20,6 +20,7 @@
 #include "velo/credit_stalls.h"
 #include "velo/device.h"
 #include "velo/gather.h"
+#include "velo/peer.h"
 #include "velo/stall_report.h"
 #include "velo/velo.h"
 
@@ -55,6 +56,8 @@ class PacketChannel {
         return flowctl::state_bytes_per_peer(plan) + static_cast<uint32_t>(sizeof(PeerState));
     }
 
+    [[nodiscard]] static DeviceAddr name_of(const velo_peer& peer) { return peer.device_addr(); }
+
     [[nodiscard]] bool credited() const {
         return plan_.mode != flowctl::Mode::kNone && plan_.mode != flowctl::Mode::kHardware;
     }
@@ -79,7 +82,12 @@ class PacketChannel {
 
     /// Whether the message to this peer waits for credits. It need not be tried before take_ready() names the peer.
     [[nodiscard]] bool waits(DeviceAddr to) const { return flow_.waits_to_send(to); }
-    [[nodiscard]] bool take_ready(DeviceAddr& to) { return flow_.take_ready(to); }
+    [[nodiscard]] bool take_ready(DeviceAddr& to) {
+        flowctl::PeerIndex ready = 0;
+        if (!flow_.take_ready(ready)) return false;
+        to = DeviceAddr(ready);
+        return true;
+    }
 
     /// Takes credits that have arrived, as far as a message of `bytes` needs them. True: it could go at once.
     [[nodiscard]] bool prepare(DeviceAddr to, uint32_t bytes) {
@@ -202,8 +210,8 @@ class PacketChannel {
     }
     Status send_part(DeviceAddr to, velo_send_t& send, Parts parts = Parts::kAllowed);
     [[nodiscard]] auto control_sender() {
-        return [this](DeviceAddr to, flowctl::ControlKind kind, uint32_t value) {
-            return send_control_packet(to, kind, value);
+        return [this](flowctl::PeerIndex to, flowctl::ControlKind kind, uint32_t value) {
+            return send_control_packet(DeviceAddr(to), kind, value);
         };
     }
     /// Sends what flow control asks for after an event.

@@ -19,7 +19,9 @@
 /// Thread: the engine's.
 struct velo_peer {
     velo_path_t path = VELO_PATH_NONE;
-    uint32_t index = 0;  ///< shm::PeerIndex or DeviceAddr, by path
+    uint32_t index = 0;  ///< by path one of the next two
+    [[nodiscard]] velo::shm::PeerIndex node_index() const { return velo::shm::PeerIndex(index); }
+    [[nodiscard]] velo::DeviceAddr device_addr() const { return velo::DeviceAddr(index); }
     uint64_t name = 0;
     uint32_t rank = 0;
     bool connected = false;           ///< by us; a peer that only wrote to us is not yet

@@ -9,6 +9,7 @@
 
 #include "velo/base/copy.h"
 #include "velo/gather.h"
+#include "velo/peer.h"
 #include "velo/shm/ring.h"
 #include "velo/stall_report.h"
 #include "velo/velo.h"
@@ -23,24 +24,26 @@ class RingChannel {
 
     explicit RingChannel(OnNode& on_node) : on_node_(on_node) {}
 
-    Status send(uint32_t to, velo_send_t& send);
-    Status send_whole(uint32_t to, velo_send_t& send) { return this->send(to, send); }
-    static Status send_together(uint32_t, std::span<velo_send_t* const>) { return Status::kAgain; }
-    [[nodiscard]] static bool prepare_packets(uint32_t, uint32_t) { return false; }
+    [[nodiscard]] static shm::PeerIndex name_of(const velo_peer& peer) { return peer.node_index(); }
+
+    Status send(shm::PeerIndex to, velo_send_t& send);
+    Status send_whole(shm::PeerIndex to, velo_send_t& send) { return this->send(to, send); }
+    static Status send_together(shm::PeerIndex, std::span<velo_send_t* const>) { return Status::kAgain; }
+    [[nodiscard]] static bool prepare_packets(shm::PeerIndex, uint32_t) { return false; }
     [[nodiscard]] static constexpr bool gathers() { return false; }
-    [[nodiscard]] static constexpr bool waits(uint32_t) { return false; }
-    static void stall_ended(uint32_t) {}
+    [[nodiscard]] static constexpr bool waits(shm::PeerIndex) { return false; }
+    static void stall_ended(shm::PeerIndex) {}
     [[nodiscard]] uint32_t message_bytes_max() const { return on_node_.message_bytes_max(); }
-    [[nodiscard]] base::Ending announced_ending(uint32_t peer) const { return on_node_.announced_ending(peer); }
+    [[nodiscard]] base::Ending announced_ending(shm::PeerIndex peer) const { return on_node_.announced_ending(peer); }
     /// Fills in this channel's part of a report; returns when the peer was last in progress, in ns, 0: not known.
-    [[gnu::cold]] uint64_t describe(uint32_t peer, PeerReport& out) const;
+    [[gnu::cold]] uint64_t describe(shm::PeerIndex peer, PeerReport& out) const;
 
   private:
     OnNode& on_node_;
 };
 
 template <class OnNode>
-Status RingChannel<OnNode>::send(uint32_t to, velo_send_t& send) {
+Status RingChannel<OnNode>::send(shm::PeerIndex to, velo_send_t& send) {
     Status status = Status::kOk;
     const auto room = on_node_.reserve(to, send.total, status);
     if (room.first == nullptr) return status;
@@ -60,7 +63,7 @@ Status RingChannel<OnNode>::send(uint32_t to, velo_send_t& send) {
 }
 
 template <class OnNode>
-uint64_t RingChannel<OnNode>::describe(uint32_t peer, PeerReport& out) const {
+uint64_t RingChannel<OnNode>::describe(shm::PeerIndex peer, PeerReport& out) const {
     out.ring.made = on_node_.fill(peer, out.ring.fill);
     out.ring.lines = on_node_.geometry().lines;
     out.ring.bytes = on_node_.geometry().body_bytes;

@@ -97,7 +97,7 @@ Status SendQueue<Env>::send_now(velo_peer& peer, const MessageParts& parts, uint
     return core_.on_channel(peer, [&](auto& channel) {
         // Half a message must not go: no sender would be left for the rest.
         if (waits_for_others(channel, peer, send.total)) return Status::kAgain;
-        const Status status = channel.send_whole(peer.index, send);
+        const Status status = channel.send_whole(channel.name_of(peer), send);
         if (channel.gathers() && status == Status::kOk) peer.sent_poll = core_.clock.polls();
         return status;
     });
@@ -146,7 +146,7 @@ bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass mes
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
     const bool sent = peer.pending.empty() && !peer.reclaimed && core_.on_channel(peer, [&](auto& channel) {
-        if (waits_for_others(channel, peer, send.total) || channel.send(peer.index, send) != Status::kOk) return false;
+        if (waits_for_others(channel, peer, send.total) || channel.send(channel.name_of(peer), send) != Status::kOk) return false;
         peer.sent_poll = core_.clock.polls();
         return true;
     });
@@ -219,17 +219,17 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
         const uint32_t before = send->done;
         const Status status = peer.reclaimed                       ? Status::kPeerDead
                               : parts_.messages.source_gone(*send) ? Status::kAtuFault
-                                                                   : channel.send(peer.index, *send);
+                                                                   : channel.send(channel.name_of(peer), *send);
         if (status == Status::kAgain) {
             sent += send->done != before;
-            peer.parked = channel.waits(peer.index);
+            peer.parked = channel.waits(channel.name_of(peer));
             parked_ += peer.parked;
             break;
         }
         if (status == Status::kPeerDead) [[unlikely]]
             parts_.failures.report_end(peer);
         if (status != Status::kOk && send->stalled) [[unlikely]]
-            channel.stall_ended(peer.index);
+            channel.stall_ended(channel.name_of(peer));
         peer.pending.pop_front();
         --queued_;
         ++sent;
@@ -251,11 +251,11 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
          send = send->next) {
         packets += packets_for(send->total);
         if (send->total > kGatheredBytesMax) break;
-        if (send->done != 0 || parts_.messages.source_gone(*send) || !channel.prepare_packets(peer.index, packets))
+        if (send->done != 0 || parts_.messages.source_gone(*send) || !channel.prepare_packets(channel.name_of(peer), packets))
             break;
         sends[count++] = send;
     }
-    if (count < 2 || channel.send_together(peer.index, std::span(sends).first(count)) != Status::kOk) return 0;
+    if (count < 2 || channel.send_together(channel.name_of(peer), std::span(sends).first(count)) != Status::kOk) return 0;
     peer.sent_poll = core_.clock.polls();
     for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
     queued_ -= count;

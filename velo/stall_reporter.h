@@ -177,7 +177,7 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
     }
     report_transfers(peer, out.operations);
     const uint64_t beat_ns =
-        core_.on_channel(peer, [&](const auto& channel) { return channel.describe(peer.index, out); });
+        core_.on_channel(peer, [&](const auto& channel) { return channel.describe(channel.name_of(peer), out); });
     out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
     return out;
 }

@@ -50,7 +50,7 @@ RmaUnit& ClusterDevice::rma() {
 }
 
 ClusterDevice& ClusterDevice::target(DeviceAddr peer) const {
-    VELO_CHECK(peer < peers(), "process %u has met %u peers and names number %u", process_, peers(), peer);
+    VELO_CHECK(peer < peers(), "process %u has met %u peers and names number %u", process_, peers(), uint32_t{peer});
     return cluster_[used_->peers[peer].process];
 }
 
@@ -227,7 +227,7 @@ const Packet* ClusterDevice::peek(DeviceAddr& from) {
         if (used_->faults && stalled(*used_)) return nullptr;
     }
     const Entry& entry = mailbox.show();
-    from = entry.source;
+    from = DeviceAddr(entry.source);
     Packet& packet = used_->packet;
     if (fresh) {
         if (entry.whole) {

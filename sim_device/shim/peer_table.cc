@@ -156,9 +156,12 @@ DeviceAddr PeerTable::find_source(uint32_t source) {
 }
 
 void PeerTable::check_life(std::vector<DeviceAddr>& died) {
-    const size_t first = died.size();
-    life_.poll(died);
-    for (size_t i = first; i < died.size(); ++i) peers_[died[i]]->dead = true;
+    std::vector<uint32_t> ended;
+    life_.poll(ended);
+    for (const uint32_t index : ended) {
+        peers_[index]->dead = true;
+        died.emplace_back(index);
+    }
     for (DeviceAddr addr = 0; addr < size(); ++addr) {
         Peer& peer = *peers_[addr];
         if (peer.dead || peer.view.header().life.load(std::memory_order_acquire) == Life::kOpen) continue;

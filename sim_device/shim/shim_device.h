@@ -146,11 +146,11 @@ class ShimDevice {
     static constexpr uint32_t kNoSource = UINT32_MAX;
 
     Peer& checked(DeviceAddr addr) {
-        VELO_CHECK(addr < peers_.size(), "device address %u of %u", addr, peers_.size());
+        VELO_CHECK(addr < peers_.size(), "device address %u of %u", uint32_t{addr}, peers_.size());
         return peers_[addr];
     }
     [[nodiscard]] const Peer& checked(DeviceAddr addr) const {
-        VELO_CHECK(addr < peers_.size(), "device address %u of %u", addr, peers_.size());
+        VELO_CHECK(addr < peers_.size(), "device address %u of %u", uint32_t{addr}, peers_.size());
         return peers_[addr];
     }
 

@@ -115,7 +115,7 @@ class GateWorld {
                 break;
             case Kind::kDie:
                 sender.dead = true;
-                state.gate.peer_died(step.sender);
+                state.gate.peer_died(DeviceAddr(step.sender));
                 call(state);
                 break;
         }
@@ -179,7 +179,7 @@ class GateWorld {
         sender.packets.pop_front();
         if (number != sender.expected) state.wrong = "a packet that is not the next one";
         if (is_contact(number)) {
-            if (!state.gate.arrived(from)) return;
+            if (!state.gate.arrived(DeviceAddr(from))) return;
             sender.due |= kAdmitted;
         }
         ++sender.expected;

@@ -173,8 +173,8 @@ class SoakHost {
         };
         host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint8_t) {
             SoakHost& me = *static_cast<SoakHost*>(self);
-            me.connect(path == VELO_PATH_DEVICE ? me.device_.process_of(peer->index)
-                                                : me.engine_->parts().core.on_node.rank_of(peer->index));
+            me.connect(path == VELO_PATH_DEVICE ? me.device_.process_of(peer->device_addr())
+                                                : me.engine_->parts().core.on_node.rank_of(peer->node_index()));
         };
         host.sent = [](void* self, velo_send_t* send, int status) {
             static_cast<SoakHost*>(self)->sent(static_cast<Message*>(send), static_cast<Status>(status));

@@ -166,7 +166,7 @@ class World {
               path(port, config.plan, kMessageBytesMax),
               peers(config.processes - 1),
               rank(number) {
-            path.know(config.processes - 2);
+            path.know(DeviceAddr(config.processes - 2));
         }
         Port port;
         PacketChannel<Port, NoClock> path;
@@ -239,7 +239,7 @@ class World {
             process.messages_left = config_.messages_a_partner;
         }
         --process.messages_left;
-        const DeviceAddr to = process.partner;
+        const DeviceAddr to(process.partner);
         Peer& peer = process.peers[to];
         // A sender that waits does not run ahead without end.
         if (peer.queue.size() >= 4) return;

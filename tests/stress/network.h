@@ -144,9 +144,9 @@ class Port {
 
     Port(Network& network, uint32_t process) : network_(&network), process_(process) {}
 
-    [[nodiscard]] uint32_t process_of(DeviceAddr peer) const { return peer < process_ ? peer : peer + 1; }
+    [[nodiscard]] uint32_t process_of(DeviceAddr peer) const { return peer + (peer >= process_); }
     [[nodiscard]] DeviceAddr address_of(uint32_t process) const {
-        return process < process_ ? process : process - 1;
+        return DeviceAddr(process - (process > process_));
     }
 
     [[nodiscard]] DeviceLimits limits() const { return {}; }

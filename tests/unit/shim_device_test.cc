@@ -524,7 +524,7 @@ TEST_F(ShimDeaths, a_child_of_fork_that_closes_its_copy_does_not_close_the_devic
 
 TEST(SourceIndex, finds_each_of_many_and_nobody_else) {
     SourceIndex index;
-    for (uint32_t i = 0; i < 5'000; ++i) index.set(i * 65536 % 0xffffff + i, i);
+    for (uint32_t i = 0; i < 5'000; ++i) index.set(i * 65536 % 0xffffff + i, DeviceAddr(i));
     for (uint32_t i = 0; i < 5'000; ++i) EXPECT_EQ(index.find(i * 65536 % 0xffffff + i), i);
     EXPECT_EQ(index.find(0xfffffe), kNoAddr);
     index.set(0, 77);

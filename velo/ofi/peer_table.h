@@ -103,11 +103,11 @@ class PeerTable {
     [[nodiscard]] const Peer& operator[](DeviceAddr addr) const { return *peers_[addr]; }
     /// An address that the caller was given, as far as this process's own code keeps to that.
     [[nodiscard]] Peer& checked(DeviceAddr addr) {
-        VELO_CHECK(addr < peers_.size(), "device address %u of %zu", addr, peers_.size());
+        VELO_CHECK(addr < peers_.size(), "device address %u of %zu", uint32_t{addr}, peers_.size());
         return *peers_[addr];
     }
     [[nodiscard]] const Peer& checked(DeviceAddr addr) const {
-        VELO_CHECK(addr < peers_.size(), "device address %u of %zu", addr, peers_.size());
+        VELO_CHECK(addr < peers_.size(), "device address %u of %zu", uint32_t{addr}, peers_.size());
         return *peers_[addr];
     }
 

@@ -234,9 +234,12 @@ bool OnNode::has_unattached() const {
 }
 
 void OnNode::poll_liveness(std::vector<PeerIndex>& died) {
-    const size_t first = died.size();
-    life_.poll(died);
-    for (size_t i = first; i < died.size(); ++i) peers_[died[i]]->dead = true;
+    std::vector<uint32_t> ended;
+    life_.poll(ended);
+    for (const uint32_t index : ended) {
+        peers_[index]->dead = true;
+        died.emplace_back(index);
+    }
     const uint64_t now = base::monotonic_ns();
     for (const Unanswered& waiting : std::exchange(unanswered_, {})) try_contact(waiting, now);
 }
@@ -282,7 +285,7 @@ void OnNode::answer_doorbells() {
         if (doorbells_[word].load(std::memory_order_relaxed) == 0) continue;
         uint64_t rung = doorbells_[word].exchange(0, std::memory_order_acquire);
         for (; rung != 0; rung &= rung - 1) {
-            wake(word * 64 + static_cast<uint32_t>(std::countr_zero(rung)));
+            wake(PeerIndex(word * 64 + static_cast<uint32_t>(std::countr_zero(rung))));
         }
     }
     if (dormant_.empty()) return;

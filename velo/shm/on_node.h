@@ -15,6 +15,7 @@
 
 #include "velo/base/atu_table.h"
 #include "velo/base/clock.h"
+#include "velo/base/ids.h"
 #include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
 #include "velo/base/shared_block.h"
@@ -23,9 +24,6 @@
 #include "velo/shm/ring.h"
 
 namespace velo::shm {
-
-/// Dense, from 0; stable until disconnect(), after which another peer may get it.
-using PeerIndex = uint32_t;
 
 /// Blocks that a process may fetch by cooperative copies at a time.
 inline constexpr uint32_t kCoopBlocks = 64;
