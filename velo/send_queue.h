@@ -146,7 +146,8 @@ bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass mes
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
     const bool sent = peer.pending.empty() && !peer.reclaimed && core_.on_channel(peer, [&](auto& channel) {
-        if (waits_for_others(channel, peer, send.total) || channel.send(channel.name_of(peer), send) != Status::kOk) return false;
+        if (waits_for_others(channel, peer, send.total)) return false;
+        if (channel.send(channel.name_of(peer), send) != Status::kOk) return false;
         peer.sent_poll = core_.clock.polls();
         return true;
     });
