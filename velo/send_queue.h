@@ -252,7 +252,8 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
          send = send->next) {
         packets += packets_for(send->total);
         if (send->total > kGatheredBytesMax) break;
-        if (send->done != 0 || parts_.messages.source_gone(*send) || !channel.prepare_packets(channel.name_of(peer), packets))
+        if (send->done != 0 || parts_.messages.source_gone(*send) ||
+            !channel.prepare_packets(channel.name_of(peer), packets))
             break;
         sends[count++] = send;
     }

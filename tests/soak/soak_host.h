@@ -11,6 +11,8 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/sim_system.h"
@@ -213,7 +215,9 @@ class SoakHost {
 
     void send(uint32_t to) {
         Peer& peer = connect(to);
-        auto* message = new Message{};
+        auto owned = std::make_unique<Message>();
+        Message* const message = owned.get();
+        messages_.emplace(message, std::move(owned));
         message->to = to;
         message->header = {.from = rank(), .number = peer.sent++};
         const uint32_t most = random_.below(3) == 0 ? kMessageBytesMax : 120;
@@ -234,7 +238,7 @@ class SoakHost {
         --under_way_;
         --messages_under_way_;
         ++operations_;
-        delete message;
+        messages_.erase(message);
     }
     void received(uint32_t from, uint8_t tag, const std::byte* data, size_t bytes) {
         Header header;
@@ -251,7 +255,9 @@ class SoakHost {
     }
 
     Operation& operation(velo_rma_kind_t kind, uint32_t to, uint32_t at, uint64_t bytes) {
-        auto* operation = new Operation{};
+        auto owned = std::make_unique<Operation>();
+        Operation* const operation = owned.get();
+        under_way_operations_.emplace(operation, std::move(owned));
         operation->kind = kind;
         operation->to = to;
         operation->offset = at;
@@ -320,7 +326,7 @@ class SoakHost {
         }
         --under_way_;
         ++operations_;
-        delete operation;
+        under_way_operations_.erase(operation);
     }
 
     const WorldConfig& config_;
@@ -330,6 +336,8 @@ class SoakHost {
     std::vector<std::byte> window_;
     velo_handle_t handle_{};
     std::vector<Peer> peers_;
+    std::unordered_map<Message*, std::unique_ptr<Message>> messages_;  ///< under way
+    std::unordered_map<Operation*, std::unique_ptr<Operation>> under_way_operations_;
     std::unique_ptr<sim::SimEngine> engine_;
     uint32_t under_way_ = 0;
     uint32_t messages_under_way_ = 0;
