@@ -257,7 +257,8 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
             break;
         sends[count++] = send;
     }
-    if (count < 2 || channel.send_together(channel.name_of(peer), std::span(sends).first(count)) != Status::kOk) return 0;
+    if (count < 2 || channel.send_together(channel.name_of(peer), std::span(sends).first(count)) != Status::kOk)
+        return 0;
     peer.sent_poll = core_.clock.polls();
     for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
     queued_ -= count;
