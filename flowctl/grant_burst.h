@@ -137,7 +137,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         // Idle senders may hold the credits that a stream lacks.
         const bool from_idle = ahead < this->messages_ahead_max(peer) &&
                                affords(peer, this->messages_ahead_max(peer), this->data_slots_);
-        if (from_idle || credits < wanted) this->recall(from_idle, outbox);
+        if (from_idle || credits < wanted) this->recall(index, from_idle, outbox);
         if (credits != 0) give(index, credits, outbox);
     }
 

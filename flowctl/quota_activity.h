@@ -61,10 +61,12 @@ class ActivityQuota : public DynamicBooks {
     /// `from_idle`, where it is idle.
     /// (Of the factors 1, 1.5 and 2 the last two are alike: the same 96 overheads add up to 1,182, 1,138 and
     /// 1,136 %.)
-    void recall(bool from_idle, Outbox& outbox) {
+    void recall(PeerIndex for_whom, bool from_idle, Outbox& outbox) {
         for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
         const PeerIndex index = lists_.last(Activity::kLow);
         if (index == kNone) return;
+        // It is about to be given credits: its link must not close, nor may it be asked for them.
+        if (index == for_whom) return move(index, Activity::kMedium);
         const DynamicPeer& victim = at(index);
         const bool idle = is_idle(victim);
         const uint32_t kept = idle ? min_quota_ : fair_quota(owners_ - inactive_);

@@ -226,6 +226,13 @@ void run_worlds(uint64_t events_default) {
     }
 }
 
+/// A sender of long gaps, in the middle of a message, was the one whose idle credits were taken for it: its link
+/// closed, and was then given credits.
+TEST(EngineSoak, a_sender_is_not_asked_for_credits_that_it_is_given) {
+    World world(732);
+    ASSERT_TRUE(world.run()) << world.text();
+}
+
 TEST(EngineSoak, whole_engines_lose_nothing_and_end_everything) {
     run_worlds(4'000'000);
 }
