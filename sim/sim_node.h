@@ -62,6 +62,7 @@ class SimNode {
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
     [[nodiscard]] static bool nontemporal(shm::PeerIndex, uint32_t) { return false; }
+    /// Of half of the processes, so that cooperative copies go either way: by the ring, and by both ends.
     [[nodiscard]] bool far(shm::PeerIndex) const { return (device_.process() & 1) != 0; }
 
     [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return claims()[slot]; }

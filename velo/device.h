@@ -196,16 +196,20 @@ struct DeviceLimits {
     uint32_t send_packets_max = UINT32_MAX;  ///< of one send(); more are kBadParam
 };
 
-/// Events that a device counts; each has one cause.
-struct DeviceCounters {
-#define VELO_DEVICE_COUNTER(name, field, text) uint64_t field = 0;
-#include "velo/counters.def"
-    uint64_t packets_unknown_source = 0;  ///< dropped: from a process that never connected
+/// Events that a device's RMA unit counts; each has one cause.
+struct RmaCounters {
     uint64_t rma_posted = 0;
     uint64_t rma_completed = 0;
     uint64_t rma_bytes = 0;
     uint64_t rma_failed = 0;
     uint64_t atu_faults = 0;
+};
+
+/// The same of the whole device.
+struct DeviceCounters : RmaCounters {
+#define VELO_DEVICE_COUNTER(name, field, text) uint64_t field = 0;
+#include "velo/counters.def"
+    uint64_t packets_unknown_source = 0;  ///< dropped: from a process that never connected
     uint64_t registrations = 0;  ///< now valid
     uint64_t faults_injected = 0;
 };

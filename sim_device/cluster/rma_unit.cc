@@ -43,8 +43,8 @@ bool RmaUnit::acceptable(const RmaOperation& what) const {
 
 RmaFault RmaUnit::draw_fault(uint8_t port) {
     RmaFault fault = cluster_.draw_rma_fault(owner_.clock_ns());
-    if (fault.status != Status::kOk) ++counters_.faults_injected;
-    if (fault.late_there_ns + fault.late_back_ns != 0) ++counters_.faults_injected;
+    if (fault.status != Status::kOk) ++faults_injected_;
+    if (fault.late_there_ns + fault.late_back_ns != 0) ++faults_injected_;
     if (faults_ != nullptr) {
         const base::RmaFault own = faults_->rma(port);
         fault.late_there_ns += own.late_ns;
@@ -72,7 +72,7 @@ Status RmaUnit::post(const RmaOperation& what) {
     if (port.outstanding == kPortOperationsMax) return Status::kAgain;
     const uint64_t now_ns = owner_.clock_ns();
     if (cluster_.draw_rma_again(now_ns)) {
-        ++counters_.faults_injected;
+        ++faults_injected_;
         retry_ns_ = now_ns + kRetryNs;
         return Status::kAgain;
     }
@@ -253,13 +253,9 @@ uint32_t RmaUnit::operations(DeviceAddr peer) const {
 }
 
 void RmaUnit::add_counters(DeviceCounters& out) const {
-    out.rma_posted = counters_.rma_posted;
-    out.rma_completed = counters_.rma_completed;
-    out.rma_bytes = counters_.rma_bytes;
-    out.rma_failed = counters_.rma_failed;
-    out.atu_faults = counters_.atu_faults;
+    static_cast<RmaCounters&>(out) = counters_;
     out.registrations = registrations_.registrations();
-    out.faults_injected += counters_.faults_injected;
+    out.faults_injected += faults_injected_;
 }
 
 void RmaUnit::trace(const Operation& operation, uint64_t at_ns) {

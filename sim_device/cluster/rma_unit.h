@@ -107,7 +107,8 @@ class RmaUnit {
     std::vector<uint32_t> free_;
     std::deque<Arrived> notifications_;  ///< in order of time, as they are made at their times
     uint64_t retry_ns_ = 0;
-    DeviceCounters counters_;
+    RmaCounters counters_;
+    uint64_t faults_injected_ = 0;
 };
 
 }  // namespace velo::cluster

@@ -279,11 +279,7 @@ bool RmaUnit::poll_notification(Notification& notification) {
 }
 
 void RmaUnit::add_counters(DeviceCounters& out) const {
-    out.rma_posted = counters_.rma_posted;
-    out.rma_completed = counters_.rma_completed;
-    out.rma_bytes = counters_.rma_bytes;
-    out.rma_failed = counters_.rma_failed;
-    out.atu_faults = counters_.atu_faults;
+    static_cast<RmaCounters&>(out) = counters_;
 }
 
 }  // namespace velo::shim

@@ -132,7 +132,7 @@ class RmaUnit {
     uint32_t next_port_ = 0;
     uint32_t awaiting_ = 0;
     bool own_notifications_next_ = true;
-    DeviceCounters counters_;
+    RmaCounters counters_;
     uint64_t malformed_ = 0;
 };
 

@@ -161,15 +161,22 @@ TEST(ClusterRma, ports_are_independent) {
     for (const Read& one : read) EXPECT_EQ(one.at_ns, kDataNs + 2 * rig.way_ns(1));
 }
 
-TEST(ClusterRma, memory_is_accessed_when_the_last_byte_is_at_the_target) {
+/// A put of 64 bytes from process 0 to process 1 has been posted, of which both are to hear.
+struct ClusterRmaPut : testing::Test {
+    void SetUp() override {
+        const Registration registration = rig.registered(1, remote.data(), remote.size());
+        RmaOperation put = rig.operation(RmaKind::kPut, 1, registration, local.data(), 64);
+        put.notify |= kNotifyCompleter;
+        ASSERT_EQ(rig[0].post(put), Status::kOk);
+    }
+
     Rig rig;
     std::vector<std::byte> remote = filled(64, 1);
     std::vector<std::byte> local = filled(64, 2);
     const std::vector<std::byte> before = remote;
-    const Registration registration = rig.registered(1, remote.data(), remote.size());
-    RmaOperation put = rig.operation(RmaKind::kPut, 1, registration, local.data(), 64);
-    put.notify |= kNotifyCompleter;
-    ASSERT_EQ(rig[0].post(put), Status::kOk);
+};
+
+TEST_F(ClusterRmaPut, memory_is_accessed_when_the_last_byte_is_at_the_target) {
     const uint64_t access_ns = 80 + rig.way_ns(1);
     EXPECT_TRUE(rig.run(access_ns - 1).empty());
     EXPECT_EQ(remote, before);
@@ -344,15 +351,7 @@ TEST(ClusterRma, a_dead_process_is_never_due_and_says_nothing) {
     EXPECT_EQ(stranger.connect({address.data(), length}, peer), Status::kUnsupported);
 }
 
-TEST(ClusterRma, operations_of_a_dead_process_touch_nothing) {
-    Rig rig;
-    std::vector<std::byte> remote = filled(64, 1);
-    std::vector<std::byte> local = filled(64, 2);
-    const std::vector<std::byte> before = remote;
-    const Registration registration = rig.registered(1, remote.data(), remote.size());
-    RmaOperation put = rig.operation(RmaKind::kPut, 1, registration, local.data(), 64);
-    put.notify |= kNotifyCompleter;
-    ASSERT_EQ(rig[0].post(put), Status::kOk);
+TEST_F(ClusterRmaPut, operations_of_a_dead_process_touch_nothing) {
     rig.cluster().kill(0, 0);
     EXPECT_TRUE(rig.run().empty());
     EXPECT_EQ(remote, before);

@@ -200,6 +200,9 @@ void run_worlds(uint64_t events_default) {
     uint64_t seed = only != 0 ? only : 1;
     for (; events < events_all; ++seed) {
         SCOPED_TRACE("VELO_SOAK_SEED=" + std::to_string(seed));
+        // Before it runs: a failed check of the engine's ends the program.
+        std::printf("VELO_SOAK_SEED=%llu\n", static_cast<unsigned long long>(seed));
+        std::fflush(stdout);
         World world(seed);
         ASSERT_TRUE(world.run()) << "something is left to do, and nothing moves:\n" << world.text();
         if (!testing::Test::HasFailure()) world.check_end(sums);

@@ -219,10 +219,7 @@ uint32_t RmaUnit::operations(DeviceAddr peer) const {
 }
 
 void RmaUnit::add_counters(DeviceCounters& counters) const {
-    counters.rma_posted = counters_.rma_posted;
-    counters.rma_completed = counters_.rma_completed;
-    counters.rma_failed = counters_.rma_failed;
-    counters.rma_bytes = counters_.rma_bytes;
+    static_cast<RmaCounters&>(counters) = counters_;
     counters.registrations = static_cast<uint32_t>(published_.size());
 }
 

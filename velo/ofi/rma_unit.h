@@ -83,7 +83,7 @@ class RmaUnit {
     uint64_t key_state_;
     uint32_t under_way_ = 0;  ///< not ended
     uint64_t completions_ = 0;
-    DeviceCounters counters_;
+    RmaCounters counters_;
 };
 
 }  // namespace velo::ofi
