@@ -70,9 +70,7 @@ class PacketChannel {
     /// call again later, with nothing else to this peer in between; kPeerDead.
     Status send(DeviceAddr to, velo_send_t& send);
     /// The same for a message that has not begun, whole or not at all.
-    Status send_whole(DeviceAddr to, velo_send_t& send) {
-        return prepare(to, send.total) ? send_part(to, send, Parts::kWhole) : Status::kAgain;
-    }
+    Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
     /// The same for several messages, none of which has begun, in one go: all or none.
     Status send_together(DeviceAddr to, std::span<velo_send_t* const> sends);
 
@@ -89,13 +87,8 @@ class PacketChannel {
         return true;
     }
 
-    /// Takes credits that have arrived, as far as a message of `bytes` needs them. True: it could go at once.
-    [[nodiscard]] bool prepare(DeviceAddr to, uint32_t bytes) {
-        const uint32_t packets = packets_for(bytes);
-        return prepare_packets(to, packets) || (packets == 1 && flow_.by_contact(to));
-    }
-
-    /// The same for this number of packets, of whole messages, in one send().
+    /// Takes credits that have arrived, as far as this number of packets, of whole messages, needs them. True: they could
+    /// go at once, in one send().
     [[nodiscard]] bool prepare_packets(DeviceAddr to, uint32_t packets) {
         if (packets > send_packets_max_) return false;
         know(to);
@@ -287,7 +280,7 @@ Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Part
         stalls_.began(to, clock_.now_ns());
     };
     if (packets < part_max) {
-        if (packets == 0 && flow_.by_contact(to)) {
+        if (packets == 0 && (parts == Parts::kAllowed || wanted == 1) && flow_.by_contact(to)) {
             packets = 1;
             admission = Admission::kContact;
         } else {
@@ -296,6 +289,7 @@ Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Part
     }
     if (packets == 0) return health::alive(device_, to) ? Status::kAgain : Status::kPeerDead;
     if (!credited()) packets = std::min(packets, mailbox_slots(to));
+    if (parts == Parts::kWhole && packets < wanted) return Status::kAgain;
     const bool contact = admission == Admission::kContact;
 
     // Our opening rides in the packet that makes the contact.

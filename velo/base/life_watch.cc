@@ -7,8 +7,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "velo/base/shared_segment.h"
@@ -20,8 +21,10 @@
 namespace velo::base {
 
 ProcessState process_state(pid_t pid) {
-    char path[32];
-    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    // Read often if there are no pidfds.
+    char path[32] = "/proc/";
+    char* const number_end = std::to_chars(path + std::strlen(path), std::end(path), pid).ptr;
+    std::memcpy(number_end, "/stat", sizeof "/stat");
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT || errno == ESRCH ? ProcessState::kEnded : ProcessState::kRuns;
     char text[512];

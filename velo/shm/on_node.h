@@ -333,6 +333,8 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         const PeerIndex index = active_[i];
         Peer& peer = *peers_[index];
         uint32_t messages = 0;
+        // Messages of one line are given back together: the producer has others ahead of it.
+        uint32_t unreleased = 0;
         while (messages < budget) {
             const uint64_t word = peer.in.word();
             if (word == 0) break;
@@ -343,6 +345,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 if (!handler.accepts(message)) [[unlikely]]
                     break;
                 message.data = peer.in.take_line(word);
+                ++unreleased;
                 handler.deliver(index, message);
             } else {
                 const RingConsumer::Peek seen = peer.in.peek(message);
@@ -355,13 +358,14 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                     break;
                 peer.in.take(message);
                 handler.deliver(index, message);
+                peer.in.release(std::exchange(unreleased, 0) + 1);
             }
-            peer.in.release();
-            ++counters_.messages_received;
             ++messages;
         }
-        taken += messages;
         if (messages != 0) {
+            if (unreleased != 0) peer.in.release(unreleased);
+            counters_.messages_received += messages;
+            taken += messages;
             peer.silent_polls = 0;
         } else if (active_.size() > kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
             fall_asleep(index);

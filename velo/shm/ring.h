@@ -360,9 +360,10 @@ class RingConsumer {
             measure();
     }
 
-    /// Ends the use of one taken message. The last one out gives all of it back to the producer.
-    void release() {
-        if (--in_use_ != 0) return;
+    /// Ends the use of taken messages. The last one out gives all of them back to the producer.
+    void release(uint32_t messages = 1) {
+        in_use_ -= messages;
+        if (in_use_ != 0) return;
         ring_.control->consumed.body_bytes.store(body_position_, std::memory_order_release);
         ring_.control->consumed.cells.store(2 * position_ - next_->offset() / kCellBytes,
                                             std::memory_order_release);
