@@ -87,8 +87,8 @@ class PacketChannel {
         return true;
     }
 
-    /// Takes credits that have arrived, as far as this number of packets, of whole messages, needs them. True: they could
-    /// go at once, in one send().
+    /// Takes credits that have arrived, as far as this number of packets needs them, of whole messages. True: they
+    /// could go at once, in one send().
     [[nodiscard]] bool prepare_packets(DeviceAddr to, uint32_t packets) {
         if (packets > send_packets_max_) return false;
         know(to);
