@@ -37,6 +37,8 @@ constexpr int kBatchesMin = 7;
 constexpr int kBatchesMax = 31;
 constexpr double kBatchSeconds = 0.0007;
 constexpr double kMeasureSeconds = 0.3;
+/// Before it is found out how many make a batch: pages are mapped then, and caches filled.
+constexpr double kWarmUpSeconds = 0.005;
 constexpr int kWindow = 64;
 /// Enough to tell a message from its neighbours; checking more would take longer than the measurement.
 constexpr size_t kVerifiedBytesMax = size_t{32} << 20;
@@ -256,6 +258,7 @@ class Side {
             int count = 1;
             int batches = 0;  ///< 0: not known yet
         } plan;
+        double warm_up = kWarmUpSeconds;
         for (;;) {
             if (leads_) {
                 MPI_Send(&plan, 2, MPI_INT, peer_, kTag, MPI_COMM_WORLD);
@@ -266,6 +269,8 @@ class Side {
             const double start = seconds();
             run(plan.count);
             const double taken = seconds() - start;
+            warm_up -= taken;
+            if (warm_up > 0) continue;
             if (taken < kBatchSeconds / 4) {
                 plan.count *= 4;
                 continue;
