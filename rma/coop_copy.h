@@ -1,10 +1,11 @@
 /// Cooperative copy: blocks that two processes of a node move together.
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
-/// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader from
-/// the back, with direct copies. To a near reader the owner sends its chunks through the ring instead, which
-/// is faster than any direct copy, and the reader only unpacks. An owner that computes takes no part; after
-/// some polls the reader goes on alone. If direct copies are not permitted, the owner sends everything.
+/// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader
+/// from the back, with direct copies. To a near reader the owner sends its chunks through the ring instead,
+/// which is faster than any direct copy, and the reader only unpacks; but not before so much was fetched that
+/// the ring's pages are worth what they cost. An owner that computes takes no part; after some polls the
+/// reader goes on alone. If direct copies are not permitted, the owner sends everything.
 #pragma once
 
 #include <algorithm>
@@ -76,6 +77,7 @@ class CoopCopy {
         uint32_t key = 0;
         uint64_t offset = 0;   ///< in its transfer
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
+        CoopMethod method{};
         Status status = Status::kOk;
     };
     /// This process's part in a block that a peer fetches from here.
@@ -86,10 +88,11 @@ class CoopCopy {
         uint32_t key = 0;
         uint64_t nla = 0;
         uint64_t source = 0;
-        uint64_t destination = 0;  ///< in the peer, for direct copies; 0: through the ring
+        uint64_t destination = 0;  ///< in the peer, for direct copies
         uint32_t base_offset = 0;  ///< of a named part in its block
         base::BlockPart moving = {};  ///< left of the part that was taken last
         uint16_t slot = 0;
+        CoopMethod method{};
         bool claims = true;  ///< there may be more to claim
     };
 
@@ -102,6 +105,7 @@ class CoopCopy {
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
 
+    [[nodiscard]] CoopMethod method_for(Peer& peer, uint32_t bytes);
     void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
     bool take_own_chunk(uint32_t slot);
     void close(Block& block, Status status);
@@ -151,7 +155,8 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
              .remote = remote,
              .nla = nla,
              .key = op.remote.on_node_key,
-             .offset = chunk.offset};
+             .offset = chunk.offset,
+             .method = method_for(peer, chunk.bytes)};
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
@@ -165,12 +170,20 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     return true;
 }
 
+template <class Env>
+CoopMethod CoopCopy<Env>::method_for(Peer& peer, uint32_t bytes) {
+    peer.fetched_bytes += bytes;
+    const bool ring = core_.on_node.pays_for_pages(peer.fetched_bytes) && !core_.on_node.far(peer.node_index());
+    return ring || !peer.direct ? CoopMethod::kRing : CoopMethod::kDirect;
+}
+
 /// `named`: the owner is to send this part. Otherwise it takes chunks of it.
 template <class Env>
 void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
     const CoopCall call = {part.bytes, block.shared.generation(), slot};
     parts_.messages.send_control(*block.peer,
                                  {.opcode = Opcode::kCoop,
+                                  .status = static_cast<uint8_t>(named ? CoopMethod::kRing : block.method),
                                   .cookie = block.cookie,
                                   .nla = block.nla + part.offset,
                                   .key = block.key,
@@ -195,7 +208,7 @@ uint32_t CoopCopy<Env>::drive_blocks() {
             continue;
         }
         if (!peer.direct) continue;
-        if (!core_.on_node.far(peer.node_index())) {
+        if (block.method == CoopMethod::kRing) {
             const uint32_t silent = core_.clock.polls() - peer.heard;
             if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
             peer.assists = false;
@@ -335,7 +348,8 @@ void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
                      .cookie = header.cookie,
                      .key = header.key,
                      .nla = header.nla,
-                     .slot = call.slot};
+                     .slot = call.slot,
+                     .method = header.status == 0 ? CoopMethod::kRing : CoopMethod::kDirect};
     const bool by_name = header.last != 0;
     if (by_name) {
         assist.claims = false;
@@ -350,7 +364,7 @@ void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
         return;
     }
     // Named parts are counted from the block's beginning, and so is what answers them.
-    assist.destination = by_name ? 0 : header.compare;
+    assist.destination = header.compare;
     assist.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;
     if (!add_assist(assist)) {
         ++core_.counters.engine_malformed;
@@ -410,7 +424,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             send_done(assist, Status::kAtuFault);
             return false;
         }
-        if (assist.destination == 0 || !peer.direct || !core_.on_node.far(peer.node_index())) {
+        if (assist.method == CoopMethod::kRing || !peer.direct) {
             const uint32_t before = assist.moving.bytes;
             const bool room = push_pieces(assist, moved);
             turn += before - assist.moving.bytes;

@@ -28,7 +28,7 @@ enum class Opcode : uint8_t {
     /// The operation `cookie` of the receiver has ended with `status`.
     kDone,
     /// Asks the owner of [nla, nla + value) for its part in moving it to `compare` in the asker's memory
-    /// (CoopCall). With `last`: all of it, in kCoopData messages.
+    /// (CoopCall), by the CoopMethod in `status`. With `last`: all of it, in kCoopData messages.
     kCoop,
     /// Data of a cooperative block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
     /// bytes there were written directly instead, and none follow.
@@ -56,6 +56,9 @@ struct CoopDataHeader {
     uint64_t reserved[2] = {};
 };
 static_assert(sizeof(CoopDataHeader) == 56);
+
+/// How the owner moves its part of a cooperative block.
+enum class CoopMethod : uint8_t { kRing = 0, kDirect = 1 };
 
 /// `value` of kCoop.
 struct CoopCall {

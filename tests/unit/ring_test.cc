@@ -178,14 +178,75 @@ TEST(Ring, impossible_progress_of_the_consumer_is_not_believed) {
 
 TEST(Ring, header_survives_packing) {
     const LineHeader header = {
-        .message_class = MessageClass::kEngine, .tag = 0xef, .bytes = 0x12345678, .measure = true};
+        .message_class = MessageClass::kEngine, .tag = 0xef, .bytes = 0x12345678, .measure = true, .new_lap = true};
     const LineHeader again = LineHeader::unpack(header.pack());
+    EXPECT_EQ(again.new_lap, true);
     EXPECT_EQ(again.kind, LineHeader::Kind::kMessage);
     EXPECT_EQ(again.measure, true);
     EXPECT_EQ(again.whole, false);
     EXPECT_EQ(again.message_class, header.message_class);
     EXPECT_EQ(again.tag, header.tag);
     EXPECT_EQ(again.bytes, header.bytes);
+}
+
+constexpr RingGeometry kDeep = {.lines = 256, .body_bytes = 1u << 20};
+
+/// Bytes of a ring's body area that messages of `bytes` come to use, if each is read before the next one is written.
+size_t depth_used(Ring& ring, uint32_t bytes, int messages) {
+    const std::byte* const bodies = RingView(ring.memory, kDeep).bodies;
+    size_t depth = 0;
+    for (int i = 0; i < messages; ++i) {
+        EXPECT_TRUE(ring.send(bytes, static_cast<uint8_t>(i)));
+        Message message;
+        EXPECT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kMessage);
+        depth = std::max(depth, static_cast<size_t>(message.data + bytes - bodies));
+        EXPECT_TRUE(ring.receive(bytes, static_cast<uint8_t>(i)));
+    }
+    return depth;
+}
+
+TEST(Ring, a_ring_that_carries_little_stays_shallow) {
+    for (const uint32_t bytes : {4096u, 16384u, 32814u}) {
+        Ring ring(kDeep);
+        EXPECT_LE(depth_used(ring, bytes, static_cast<int>((3u << 20) / bytes)), 128u << 10);
+        EXPECT_GT(depth_used(ring, bytes, static_cast<int>((8u << 20) / bytes)), 900u << 10);
+    }
+}
+
+TEST(Ring, a_message_that_needs_more_pages_than_there_are_gets_them) {
+    Ring ring(kDeep);
+    EXPECT_LE(depth_used(ring, 4096, 10), 128u << 10);
+    EXPECT_GT(depth_used(ring, kDeep.message_bytes_max(), 3), 500u << 10);
+}
+
+TEST(Ring, unread_messages_take_the_whole_depth_at_once) {
+    Ring ring(kDeep);
+    constexpr uint32_t kBytes = 16384;
+    EXPECT_LE(depth_used(ring, kBytes, 20), 128u << 10);
+    uint8_t sent = 0;
+    while (ring.send(kBytes, sent)) ++sent;
+    EXPECT_GE(sent, 60u);
+    // The consumer stands before what the new lap skipped.
+    EXPECT_FALSE(ring.producer.garbled());
+    EXPECT_LE(ring.producer.fill().body_written - ring.producer.fill().body_read, kDeep.body_bytes);
+    for (uint8_t i = 0; i < sent; ++i) ASSERT_TRUE(ring.receive(kBytes, i));
+}
+
+TEST(Ring, messages_of_all_lengths_arrive_whole_while_the_ring_becomes_deep) {
+    Ring ring(kDeep);
+    std::mt19937 random(5);
+    std::deque<std::pair<uint32_t, uint8_t>> unread;
+    for (uint64_t carried = 0; carried < 24u << 20;) {
+        const auto bytes = static_cast<uint32_t>(random() % (random() % 16 == 0 ? kDeep.message_bytes_max() : 40'000));
+        const auto fill = static_cast<uint8_t>(random());
+        if (ring.send(bytes, fill, 0, random() % 2 == 0)) {
+            unread.emplace_back(bytes, fill);
+            carried += bytes;
+        }
+        const size_t left = random() % 4 == 0 ? 0 : random() % 8;
+        for (; unread.size() > left; unread.pop_front())
+            ASSERT_TRUE(ring.receive(unread.front().first, unread.front().second)) << carried;
+    }
 }
 
 TEST(Ring, two_short_messages_share_a_line_and_a_third_does_not) {

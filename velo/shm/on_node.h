@@ -135,11 +135,15 @@ class OnNode {
     [[nodiscard]] bool nontemporal(PeerIndex peer, uint32_t bytes) const {
         return peers_[peer]->out.nontemporal(bytes);
     }
-    /// The peer's core is far, as far as its messages here, or ours there, have shown.
+    /// The peer's core is far, as our messages there, or before the first of them its own, have shown.
     [[nodiscard]] bool far(PeerIndex peer) const {
         const Peer& other = *peers_[peer];
-        return other.in.far() || other.out.far();
+        return Distance::far(other.out.line_ns() != 0 ? other.out.line_ns() : other.in.line_ns());
     }
+
+    /// True: so much is fetched that the ring is worth its pages, beside direct copies. Through one whose pages are new
+    /// the first MiB take 500 us longer than those, and each later one 12 us less; this is between the two.
+    [[nodiscard]] static constexpr bool pays_for_pages(uint64_t bytes) { return bytes >= 8u << 20; }
 
     /// Slots of blocks that this process reads, and those of a peer.
     [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return coop_claims_[slot]; }

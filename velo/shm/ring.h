@@ -20,6 +20,11 @@
 /// more line transfer (docs/design-choices.md). It learns what was consumed from the consumer's progress
 /// words, and looks only when its own view has no room left.
 ///
+/// The body area is deep, because lines that have left the reader's cache are written fastest. But each page of it that
+/// is used for the first time costs as much as several messages, and stays. So until the ring has carried enough to be
+/// worth its memory, the producer begins a new lap where the next body would need a further page, if all bodies before
+/// it have been read.
+///
 /// Owner: the producer, in whose segment the ring lies. Neither side trusts what the other one wrote: headers
 /// are checked against the geometry that this side knows, and progress against what was produced.
 #pragma once
@@ -71,10 +76,11 @@ class RingProducer {
         std::byte* const first = ring_.line(position_).data;
         if (bytes <= kInlineBytesMax) return {first, nullptr};
         if (!in_body_) return {first, first + kInlineBytesMax};
-        const uint64_t start = ring_.body_start(body_position_, bytes);
+        new_lap_ = carried_bytes_ < kShallowBytes && needs_pages(bytes) && all_read();
+        const uint64_t start = ring_.body_start(body_position_, bytes, new_lap_);
         const uint64_t end = ring_.body_end(start, bytes);
-        if (end - consumed_bytes_ > ring_.geometry.body_bytes && !refresh_bytes(end)) return {};
-        ring_.map_bodies(end, mapped_bytes_);
+        if (!new_lap_ && end - consumed_bytes_ > ring_.geometry.body_bytes && !refresh_bytes(end)) return {};
+        ring_.map_bodies(start, bytes, mapped_bytes_);
         return {first, ring_.body(start) + kLineBytes};
     }
 
@@ -85,9 +91,11 @@ class RingProducer {
     }
 
     /// True: a body of `bytes` must be written with base::copy_nontemporal, because the consumer is far.
-    [[nodiscard]] bool nontemporal(uint32_t bytes) const { return far_ && bytes >= nontemporal_bytes_min_; }
-    /// The consumer's core is far, as far as is known.
-    [[nodiscard]] bool far() const { return far_; }
+    [[nodiscard]] bool nontemporal(uint32_t bytes) const {
+        return Distance::far(line_ns_) && bytes >= nontemporal_bytes_min_;
+    }
+    /// Time in ns that a line takes to the consumer, as last measured; 0: not known.
+    [[nodiscard]] uint32_t line_ns() const { return line_ns_; }
 
     /// The consumer claims to have read what was not written; nothing can be sent any more.
     [[nodiscard]] bool garbled() const { return garbled_; }
@@ -103,15 +111,25 @@ class RingProducer {
         LineHeader header = {LineHeader::Kind::kMessage, message_class, tag, bytes};
         if (in_body_) {
             header.in_body = true;
-            const uint64_t start = ring_.body_start(body_position_, bytes);
+            header.new_lap = new_lap_;
+            const uint64_t start = ring_.body_start(body_position_, bytes, new_lap_);
+            if (new_lap_) {
+                skipped_from_ = body_position_;
+                consumed_bytes_ = start;
+            }
             body_position_ = ring_.body_end(start, bytes);
+            carried_bytes_ += bytes;
             header.whole = whole;
             header.measure = bodies_ < kFirstMeasures || bodies_ % kMeasurePeriod == 0;
-            if (header.measure) {
-                write_probe(ring_.control->probe);
-                far_ = Distance::far(ring_.control->consumed.line_ns.load(std::memory_order_relaxed));
-            }
             ++bodies_;
+        } else if (message_class == MessageClass::kEngine) {
+            // Such as ask for data that does not come through a ring.
+            header.measure = requests_ < kFirstMeasures || requests_ % kRequestsPerMeasure == 0;
+            ++requests_;
+        }
+        if (header.measure) {
+            write_probe(ring_.control->probe);
+            line_ns_ = ring_.control->consumed.line_ns.load(std::memory_order_relaxed);
         }
         publish(header, in_body_ ? 1 : RingGeometry::lines_of(bytes));
         ++messages_;
@@ -178,8 +196,7 @@ class RingProducer {
         // A line whose second cell is open counts as read when its first one was.
         const uint64_t cells = ring_.control->consumed.cells.load(std::memory_order_relaxed);
         const uint64_t unread = 2 * position_ - (open_ != nullptr ? 1 : 0) - cells;
-        return {position_, position_ - (unread + 1) / 2, body_position_,
-                ring_.control->consumed.body_bytes.load(std::memory_order_relaxed)};
+        return {position_, position_ - (unread + 1) / 2, body_position_, progress()};
     }
 
   private:
@@ -218,6 +235,24 @@ class RingProducer {
 
     static constexpr uint64_t kFirstMeasures = 4;
     static constexpr uint64_t kMeasurePeriod = 128;
+    static constexpr uint32_t kRequestsPerMeasure = 32;
+    /// So much is carried before pages are used that could be done without. A page costs some 2 us at both ends
+    /// together; in the first 128 KiB, 16 KiB take 1.2 us longer than in 2 MiB.
+    static constexpr uint64_t kShallowBytes = 4u << 20;
+
+    [[nodiscard]] bool needs_pages(uint32_t bytes) const {
+        const uint64_t start = ring_.body_start(body_position_, bytes, false);
+        return ring_.in_lap(start) != 0 && ring_.in_lap(start) + RingView::body_bytes(bytes) > mapped_bytes_;
+    }
+    [[nodiscard]] bool all_read() {
+        if (consumed_bytes_ != body_position_) refresh_bytes(body_position_);
+        return consumed_bytes_ == body_position_;
+    }
+    /// The consumer's progress. While it stands before what a new lap skipped, that counts as read: nothing is there.
+    [[nodiscard]] uint64_t progress() const {
+        const uint64_t bytes = ring_.control->consumed.body_bytes.load(std::memory_order_acquire);
+        return bytes == skipped_from_ ? consumed_bytes_ : bytes;
+    }
 
     // A progress word is believed only between what was seen last and what was produced. Pairs with the
     // release in RingConsumer::release: the consumer has read what it gives back.
@@ -231,7 +266,7 @@ class RingProducer {
         return position_ + needed - consumed_lines_ <= ring_.geometry.lines;
     }
     bool refresh_bytes(uint64_t end) {
-        const uint64_t bytes = ring_.control->consumed.body_bytes.load(std::memory_order_acquire);
+        const uint64_t bytes = progress();
         if (bytes - consumed_bytes_ <= body_position_ - consumed_bytes_) {
             consumed_bytes_ = bytes;
         } else {
@@ -248,12 +283,16 @@ class RingProducer {
     uint64_t messages_ = 0;
     uint64_t consumed_lines_ = 0;
     uint64_t consumed_bytes_ = 0;
-    uint64_t mapped_bytes_ = 0;
+    uint64_t skipped_from_ = UINT64_MAX;  ///< position at which the last new lap was begun early
+    uint64_t carried_bytes_ = 0;  ///< of messages in the body area
     uint64_t bodies_ = 0;
+    uint32_t mapped_bytes_ = 0;
+    uint32_t requests_ = 0;  ///< of engines, in the lines
+    uint32_t line_ns_ = 0;
     uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
     bool in_body_ = false;  ///< the reserved message
-    bool far_ = false;
+    bool new_lap_ = false;  ///< for its body
     bool garbled_ = false;
 };
 
@@ -266,6 +305,7 @@ struct Message {
     bool in_body = false;  ///< or in the lines
     bool half = false;     ///< the other cell of its line may hold the next one
     uint32_t lines = 0;
+    uint64_t body_end = 0;  ///< in bytes over all laps
     std::byte* data = nullptr;
 };
 
@@ -333,16 +373,17 @@ class RingConsumer {
         message.message_class = header.message_class;
         message.tag = header.tag;
         message.bytes = header.bytes;
+        message.measure = header.measure;
         Line& line = ring_.line(position_);
         if (!message.in_body) {
             message.data = line.data;
             fetch_ahead(message);
             return Peek::kMessage;
         }
-        const uint64_t start = ring_.body_start(body_position_, header.bytes);
-        ring_.map_bodies(ring_.body_end(start, header.bytes), mapped_bytes_);
+        const uint64_t start = ring_.body_start(body_position_, header.bytes, header.new_lap);
+        ring_.map_bodies(start, header.bytes, mapped_bytes_);
+        message.body_end = ring_.body_end(start, header.bytes);
         message.data = ring_.message(start);
-        message.measure = header.measure;
         fetch_ahead(message);
         if (!header.whole) std::memcpy(message.data, line.data, kInlineBytesMax);
         return Peek::kMessage;
@@ -350,9 +391,7 @@ class RingConsumer {
 
     /// Steps past the message that peek() showed; its memory stays the caller's until release().
     void take(const Message& message) {
-        if (message.in_body) {
-            body_position_ = ring_.body_end(ring_.body_start(body_position_, message.bytes), message.bytes);
-        }
+        if (message.in_body) body_position_ = message.body_end;
         step(message.lines, message.half);
         ++messages_;
         ++in_use_;
@@ -377,8 +416,8 @@ class RingConsumer {
 
     /// A message that was taken has not been released.
     [[nodiscard]] bool in_use() const { return in_use_ != 0; }
-    /// The producer's core is far, as far as is known.
-    [[nodiscard]] bool far() const { return Distance::far(distance_.ns()); }
+    /// Time in ns that a line takes from the producer, as last measured; 0: not known.
+    [[nodiscard]] uint32_t line_ns() const { return distance_.ns(); }
     [[nodiscard]] uint64_t messages() const { return messages_; }
     /// The next line to be looked at, counted over all laps.
     [[nodiscard]] uint64_t position() const { return position_; }
@@ -432,7 +471,7 @@ class RingConsumer {
     uint64_t position_ = 0;  ///< in lines
     uint64_t body_position_ = 0;
     uint64_t messages_ = 0;
-    uint64_t mapped_bytes_ = 0;
+    uint32_t mapped_bytes_ = 0;
     uint32_t in_use_ = 0;
     Cell* next_ = nullptr;  ///< looked at next: the line at position_, or the second cell of the one before
     Distance distance_;

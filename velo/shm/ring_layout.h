@@ -56,11 +56,12 @@ struct LineHeader {
     bool in_body = false;  ///< what the line has no room for lies in the body area
     bool whole = false;    ///< the body area has the beginning too, the line has nothing
     bool half = false;     ///< the line's other cell may hold the next message
+    bool new_lap = false;  ///< the body lies at the beginning of its area, although there is room behind the last one
 
     [[nodiscard]] constexpr uint64_t pack() const {
         return static_cast<uint64_t>(kind) | static_cast<uint64_t>(message_class) << 16 |
                uint64_t{measure} << 18 | uint64_t{whole} << 19 | uint64_t{in_body} << 20 |
-               uint64_t{half} << 21 | uint64_t{tag} << 24 | uint64_t{bytes} << 32;
+               uint64_t{half} << 21 | uint64_t{new_lap} << 22 | uint64_t{tag} << 24 | uint64_t{bytes} << 32;
     }
     static constexpr uint64_t kHalf = uint64_t{1} << 21;
     /// The header word of a host's message that lies in one line.
@@ -88,7 +89,8 @@ struct LineHeader {
                 .measure = (word >> 18 & 1) != 0,
                 .in_body = (word >> 20 & 1) != 0,
                 .whole = (word >> 19 & 1) != 0,
-                .half = (word >> 21 & 1) != 0};
+                .half = (word >> 21 & 1) != 0,
+                .new_lap = (word >> 22 & 1) != 0};
     }
 };
 
@@ -158,12 +160,16 @@ class RingView {
     [[nodiscard]] std::byte* body(uint64_t position) const {
         return bodies + (position & (geometry.body_bytes - 1));
     }
+    /// Bytes from the beginning of the body area to a position.
+    [[nodiscard]] uint32_t in_lap(uint64_t position) const {
+        return static_cast<uint32_t>(position & (geometry.body_bytes - 1));
+    }
     /// Begin of the body of a message of `bytes` that may not start before `position`: bodies do not
-    /// wrap.
-    [[nodiscard]] uint64_t body_start(uint64_t position, uint32_t bytes) const {
-        const uint64_t in_lap = position & (geometry.body_bytes - 1);
-        return in_lap + body_bytes(bytes) <= geometry.body_bytes ? position
-                                                                 : position - in_lap + geometry.body_bytes;
+    /// wrap. `new_lap`: it is to lie at the beginning of the area.
+    [[nodiscard]] uint64_t body_start(uint64_t position, uint32_t bytes, bool new_lap) const {
+        const uint32_t before = in_lap(position);
+        if (!new_lap && before + body_bytes(bytes) <= geometry.body_bytes) return position;
+        return position - before + geometry.body_bytes;
     }
     [[nodiscard]] uint64_t body_end(uint64_t start, uint32_t bytes) const {
         return start + body_bytes(bytes);
@@ -178,14 +184,15 @@ class RingView {
         return kLineBytes + static_cast<uint32_t>(base::round_up(bytes - kInlineBytesMax, kLineBytes));
     }
 
-    /// Maps the body area up to a position before it is used for the first time, a block at a time.
+    /// Maps the body area as far as a message there needs it, before it is used for the first time, a block at a time.
     /// `mapped`: how far that is done.
-    void map_bodies(uint64_t end, uint64_t& mapped) const {
-        constexpr uint64_t kBlock = 256u << 10;
-        while (mapped < end && mapped < geometry.body_bytes) {
-            const uint64_t bytes = std::min<uint64_t>(kBlock, geometry.body_bytes - mapped);
-            base::prefault(bodies + mapped, bytes);
-            mapped += bytes;
+    void map_bodies(uint64_t start, uint32_t bytes, uint32_t& mapped) const {
+        constexpr uint32_t kBlock = 128u << 10;
+        const uint32_t end = in_lap(start) + body_bytes(bytes);
+        while (mapped < end) {
+            const uint32_t block = std::min(kBlock, geometry.body_bytes - mapped);
+            base::prefault(bodies + mapped, block);
+            mapped += block;
         }
     }
 
