@@ -140,7 +140,7 @@ std::string paths_text(const Job& job) {
     };
     if (job.on_node_peers() != 0) {
         append(text, "  to %s: on-node ring; large messages by %s\n", to(1, job.on_node_peers()).c_str(),
-               job.direct() ? "both ends jointly, in the ring and by direct copies" : copied);
+               job.direct() ? "both ends jointly, in the ring or by direct copies, whichever takes less time" : copied);
     }
     if (job.device_peers() != 0) {
         append(text, "  to %s: VELO packets of the software device; large messages by %s\n",
@@ -164,7 +164,7 @@ std::string protocols_text(const Job& job, const Settings& settings) {
                shared, eager);
     }
     append(text, "           above %10u  rendezvous: the receiver fetches, %s\n", shared,
-           job.direct() ? "and the sender helps (ring and direct copies)" : "in messages");
+           job.direct() ? "and the sender helps (ring or direct copies, whichever takes less time)" : "in messages");
     if (!options.device_used) return text;
     const auto packets = static_cast<uint32_t>(settings.number("btl_velo_eager_limit", 0));
     const uint32_t sent = beside(packets, kHeaderBytesMax);

@@ -2,16 +2,18 @@
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
 /// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader
-/// from the back, with direct copies. To a near reader the owner sends its chunks through the ring instead,
-/// which is faster than any direct copy, and the reader only unpacks; but not before so much was fetched that
-/// the ring's pages are worth what they cost. An owner that computes takes no part; after some polls the
-/// reader goes on alone. If direct copies are not permitted, the owner sends everything.
+/// from the back, with direct copies; or the owner sends its chunks through the ring, and the reader only
+/// unpacks. CopyChoice finds out which is faster, but not before so much was fetched that the ring's pages are
+/// worth what they cost. An owner that computes takes no part; after some polls the reader goes on alone. If
+/// direct copies are not permitted, the owner sends everything. Two that fetch from each other by
+/// direct copies read their own blocks first, and help with what is left then.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "rma/copy_choice.h"
 #include "rma/pending_op.h"
 #include "velo/base/copy.h"
 #include "velo/base/lock.h"
@@ -77,6 +79,7 @@ class CoopCopy {
         uint32_t key = 0;
         uint64_t offset = 0;   ///< in its transfer
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
+        bool both = false;     ///< the peer fetches from here, too
         CoopMethod method{};
         Status status = Status::kOk;
     };
@@ -99,13 +102,19 @@ class CoopCopy {
     /// Data of a block in one message of the ring, and so much at a time before others get their turn.
     static constexpr uint32_t kPieceBytes = 32u << 10;
     static constexpr uint32_t kBytesPerTurn = 256u << 10;
+    /// Of those, one is timed by both ends.
+    static constexpr uint32_t kPiecesPerMeasure = 4;
     /// Polls without data from a near peer, after which its part is taken over.
     static constexpr uint32_t kPatiencePolls = 64;
     /// Parts of a peer's blocks that are asked for by name: once for each thread whose direct copy was
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
 
-    [[nodiscard]] CoopMethod method_for(Peer& peer, uint32_t bytes);
+    [[nodiscard]] CoopMethod method_for(Block& block);
+    [[nodiscard]] CoopMethod ring_to(const Peer& peer) const;
+    [[nodiscard]] static CopyChoice& choice(const Block& block);
+    void measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t ns);
+    [[nodiscard]] bool reads_first(const Assist& assist) const;
     void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
     bool take_own_chunk(uint32_t slot);
     void close(Block& block, Status status);
@@ -121,6 +130,7 @@ class CoopCopy {
     std::vector<uint8_t> free_;
     std::vector<uint8_t> active_;
     std::vector<Assist> assists_;
+    uint32_t pieces_ = 0;
     bool assisting_ = false;  ///< drive_assists() is running
 };
 
@@ -156,7 +166,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
              .nla = nla,
              .key = op.remote.on_node_key,
              .offset = chunk.offset,
-             .method = method_for(peer, chunk.bytes)};
+             .both = assists(peer)};
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
@@ -166,15 +176,41 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
                                         .bytes = chunk.bytes,
                                         .block = slot});
     block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
+    block.method = method_for(block);
     call_owner(block, {0, chunk.bytes}, slot, false);
     return true;
 }
 
 template <class Env>
-CoopMethod CoopCopy<Env>::method_for(Peer& peer, uint32_t bytes) {
+CoopMethod CoopCopy<Env>::method_for(Block& block) {
+    Peer& peer = *block.peer;
+    const uint32_t bytes = block.shared.bytes();
     peer.fetched_bytes += bytes;
-    const bool ring = core_.on_node.pays_for_pages(peer.fetched_bytes) && !core_.on_node.far(peer.node_index());
-    return ring || !peer.direct ? CoopMethod::kRing : CoopMethod::kDirect;
+    if (!peer.direct) return ring_to(peer);
+    if (!core_.on_node.pays_for_pages(peer.fetched_bytes)) return CoopMethod::kDirect;
+    return choice(block).choose(bytes, core_.on_node.far(peer.node_index()));
+}
+
+/// Without anything measured.
+template <class Env>
+CoopMethod CoopCopy<Env>::ring_to(const Peer& peer) const {
+    return core_.on_node.far(peer.node_index()) ? CoopMethod::kRingNontemporal : CoopMethod::kRing;
+}
+
+template <class Env>
+CopyChoice& CoopCopy<Env>::choice(const Block& block) {
+    std::unique_ptr<CopyChoices>& choices = block.peer->copy_choices;
+    if (choices == nullptr) choices = std::make_unique<CopyChoices>();
+    return choices->of(block.shared.bytes(), block.both);
+}
+
+/// A copy of a part of the block took this process, or it and the owner together, so long.
+template <class Env>
+void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t ns) {
+    CopyChoice& choice = CoopCopy::choice(block);
+    const uint32_t before = choice.switches();
+    choice.measured(method, bytes, ns);
+    core_.counters.copy_switches += choice.switches() - before;
 }
 
 /// `named`: the owner is to send this part. Otherwise it takes chunks of it.
@@ -183,7 +219,7 @@ void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_
     const CoopCall call = {part.bytes, block.shared.generation(), slot};
     parts_.messages.send_control(*block.peer,
                                  {.opcode = Opcode::kCoop,
-                                  .status = static_cast<uint8_t>(named ? CoopMethod::kRing : block.method),
+                                  .status = static_cast<uint8_t>(named ? ring_to(*block.peer) : block.method),
                                   .cookie = block.cookie,
                                   .nla = block.nla + part.offset,
                                   .key = block.key,
@@ -208,7 +244,7 @@ uint32_t CoopCopy<Env>::drive_blocks() {
             continue;
         }
         if (!peer.direct) continue;
-        if (block.method == CoopMethod::kRing) {
+        if (block.method != CoopMethod::kDirect) {
             const uint32_t silent = core_.clock.polls() - peer.heard;
             if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
             peer.assists = false;
@@ -222,7 +258,8 @@ uint32_t CoopCopy<Env>::drive_blocks() {
 template <class Env>
 bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     Block& block = blocks_[slot];
-    const base::BlockPart part = block.shared.claim_back(core_.on_node.coop_claims(slot));
+    const base::BlockPart part =
+        block.shared.claim_back(core_.on_node.coop_claims(slot), block.both ? kBytesPerTurn : 0);
     if (part.bytes == 0) {
         close(block, Status::kOk);
         end_if_done(slot);
@@ -231,13 +268,17 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     const int32_t pid = core_.on_node.pid(block.peer->node_index());
     ++block.copying;
     Status status = Status::kOk;
+    uint64_t ns = 0;
     {
         // The block cannot end meanwhile: what is copied here is not accounted for yet.
         base::Unlocked unlocked(core_.lock);
+        const uint64_t begin = core_.clock.read();
         status =
             core_.system.copy_from(pid, block.local + part.offset, block.remote + part.offset, part.bytes);
+        ns = core_.clock.read() - begin;
     }
     --block.copying;
+    if (status == Status::kOk) measured(block, CoopMethod::kDirect, part.bytes, ns);
     if (status == Status::kUnsupported) {
         parts_.transfers.give_up_direct(*block.peer);
         call_owner(block, part, 0, true);
@@ -309,7 +350,10 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
     if (written) {
         core_.counters.rma_get_bytes += length;
     } else {
+        const uint64_t begin = header.key != 0 ? core_.clock.read() : 0;
         std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
+        if (header.key != 0 && block.method != CoopMethod::kDirect)
+            measured(block, block.method, length, core_.clock.read() - begin + header.key);
         (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
     }
     end_if_done(op->block);
@@ -349,7 +393,7 @@ void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
                      .key = header.key,
                      .nla = header.nla,
                      .slot = call.slot,
-                     .method = header.status == 0 ? CoopMethod::kRing : CoopMethod::kDirect};
+                     .method = static_cast<CoopMethod>(std::min<size_t>(header.status, kCoopMethods - 1))};
     const bool by_name = header.last != 0;
     if (by_name) {
         assist.claims = false;
@@ -416,6 +460,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         Assist& assist = assists_[index];  // looked up again after the lock was given up
         if (peer.failed) return false;
         if (assist.moving.bytes == 0 && assist.claims) {
+            if (reads_first(assist)) return true;
             assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.node_index(), assist.slot));
         }
         if (assist.moving.bytes == 0) return false;
@@ -424,7 +469,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             send_done(assist, Status::kAtuFault);
             return false;
         }
-        if (assist.method == CoopMethod::kRing || !peer.direct) {
+        if (assist.method != CoopMethod::kDirect || !peer.direct) {
             const uint32_t before = assist.moving.bytes;
             const bool room = push_pieces(assist, moved);
             turn += before - assist.moving.bytes;
@@ -464,6 +509,13 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
     return true;
 }
 
+/// True: the peer reads this block itself meanwhile, as this process reads its blocks. Two that copy for each other do
+/// so twice as often out of the other's cache, and wait for the same locks of the kernel.
+template <class Env>
+bool CoopCopy<Env>::reads_first(const Assist& assist) const {
+    return assist.method == CoopMethod::kDirect && assist.peer->direct && assist.peer->coop_blocks != 0;
+}
+
 /// Sends what was claimed through the ring. False: the ring is full, or the peer gone.
 template <class Env>
 bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
@@ -479,17 +531,23 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
         Status status = Status::kOk;
         const auto room = core_.on_node.reserve(peer.node_index(), total, status);
         if (room.first == nullptr) return false;
-        const CoopDataHeader header = {{.opcode = Opcode::kCoopData,
-                                         .cookie = assist.cookie,
-                                         .value = assist.base_offset + uint64_t{moving.offset}}};
+        CoopDataHeader header = {{.opcode = Opcode::kCoopData,
+                                   .cookie = assist.cookie,
+                                   .value = assist.base_offset + uint64_t{moving.offset}}};
         static_assert(sizeof header == Core::kInlineBytesMax);
-        std::memcpy(room.first, &header, sizeof header);
         const auto* source = reinterpret_cast<const std::byte*>(assist.source + moving.offset);
-        if (core_.on_node.nontemporal(peer.node_index(), total)) {
+        const bool timed = pieces_++ % kPiecesPerMeasure == 0;
+        const uint64_t begin = timed ? core_.clock.read() : 0;
+        if (assist.method == CoopMethod::kRingNontemporal) {
             base::copy_nontemporal(room.rest, source, bytes);
         } else {
             std::memcpy(room.rest, source, bytes);
         }
+        if (timed) {
+            const uint64_t ns = core_.clock.read() - begin;
+            header.header.key = static_cast<uint32_t>(std::clamp<uint64_t>(ns, 1, UINT32_MAX));
+        }
+        std::memcpy(room.first, &header, sizeof header);
         core_.on_node.commit(peer.node_index(), MessageClass::kEngine, 0, total);
         moving.offset += bytes;
         moving.bytes -= bytes;

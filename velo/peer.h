@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rma/chunk_scheduler.h"
+#include "rma/copy_choice.h"
 #include "velo/base/chunked_memory.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
@@ -37,6 +38,7 @@ struct velo_peer {
     uint32_t coop_blocks = 0;         ///< that are fetched from it
     uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
     uint64_t fetched_bytes = 0;       ///< of it in such blocks
+    std::unique_ptr<velo::rma::CopyChoices> copy_choices;  ///< the way that they take; none before the first
     uint32_t heard = 0;               ///< the poll at which data of such a block came last
     bool end_reported = false;        ///< and the host knows
     bool attachable =
@@ -65,7 +67,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 16;
+    static constexpr uint16_t kVersion = 17;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

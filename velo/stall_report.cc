@@ -1,5 +1,7 @@
 #include "velo/stall_report.h"
 
+#include <iterator>
+
 #include "velo/base/life_watch.h"
 #include "velo/base/text.h"
 #include "velo/packet.h"
@@ -72,6 +74,25 @@ void add_operations(std::string& text, const WaitingOperations& operations, cons
     text += "\n";
 }
 
+void add_copies(std::string& text, const std::vector<PeerReport::Copies>& all) {
+    constexpr const char* kWays[] = {"in the ring", "by direct copies", "in the ring past the caches"};
+    static_assert(std::size(kWays) == kCoopMethods);
+    for (const PeerReport::Copies& copies : all) {
+        append(text, "      blocks of %u bytes and more%s are fetched %s (changed %u times):", copies.bytes,
+               copies.both ? ", while it fetches too," : "", kWays[static_cast<size_t>(copies.method)],
+               copies.switches);
+        for (size_t way = 0; way < kCoopMethods; ++way) {
+            append(text, "%s %s ", way == 0 ? "" : ",", kWays[way]);
+            if (copies.ps_a_byte[way] == 0) {
+                text += "not measured";
+            } else {
+                append(text, "%u ps a byte", copies.ps_a_byte[way]);
+            }
+        }
+        text += "\n";
+    }
+}
+
 void add_waits(std::string& text, const PeerReport& peer) {
     const PeerReport::Queue& queue = peer.queue;
     const PeerReport::Operations& operations = peer.operations;
@@ -93,6 +114,7 @@ void add_waits(std::string& text, const PeerReport& peer) {
     if (peer.credits.deferred != 0) append(text, "    %u credits for it cannot leave\n", peer.credits.deferred);
     if (peer.process.path == VELO_PATH_ON_NODE) {
         add_ring(text, peer.ring);
+        add_copies(text, peer.copies);
     } else {
         add_credits(text, peer.credits, queue.messages != 0);
         add_mailbox(text, peer.device);

@@ -1,6 +1,7 @@
 /// Pending work of this process, for how long, and in words. The engine collects it (stall_reporter.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 #include "velo/device.h"
 #include "velo/shm/ring_layout.h"
 #include "velo/velo.h"
+#include "velo/wire.h"
 
 namespace velo {
 
@@ -135,6 +137,15 @@ struct PeerReport {
         }
     };
 
+    /// The way that blocks take which this process fetches from it, and the time that a byte takes each way.
+    struct Copies {
+        uint32_t bytes = 0;  ///< of the smallest such block
+        bool both = false;   ///< while it fetches from here, too
+        CoopMethod method{};
+        uint32_t switches = 0;
+        std::array<uint32_t, kCoopMethods> ps_a_byte{};  ///< 0: not tried
+    };
+
     Identity process{};
     uint64_t age_ns = 0;   ///< without movement
     uint64_t seen_ns = 0;  ///< since it was in MPI; UINT64_MAX: not known
@@ -143,6 +154,7 @@ struct PeerReport {
     Credits credits{};
     DeviceReport device{};  ///< its mailbox
     Operations operations{};
+    std::vector<Copies> copies{};
     uint32_t partial_bytes = 0;  ///< of a message of the device whose rest has not come
 
     [[nodiscard]] bool waited_for() const {

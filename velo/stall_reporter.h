@@ -47,6 +47,7 @@ class StallReporter {
     [[gnu::cold]] void report(bool asked_for);
     [[gnu::cold]] PeerReport report_of(velo_peer& peer);
     void report_transfers(const velo_peer& peer, PeerReport::Operations& out);
+    static void report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out);
 
     Core& core_;
     Parts& parts_;
@@ -176,10 +177,24 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
         }
     }
     report_transfers(peer, out.operations);
+    report_copies(peer, out.copies);
     const uint64_t beat_ns =
         core_.on_channel(peer, [&](const auto& channel) { return channel.describe(channel.name_of(peer), out); });
     out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
     return out;
+}
+
+template <class Env>
+void StallReporter<Env>::report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out) {
+    if (peer.copy_choices == nullptr) return;
+    peer.copy_choices->for_each_measured([&](uint32_t bytes, bool both, const rma::CopyChoice& choice) {
+        PeerReport::Copies copies = {
+            .bytes = bytes, .both = both, .method = choice.method(), .switches = choice.switches()};
+        for (size_t way = 0; way < copies.ps_a_byte.size(); ++way) {
+            copies.ps_a_byte[way] = static_cast<uint32_t>(choice.ps_a_byte(static_cast<CoopMethod>(way)));
+        }
+        out.push_back(copies);
+    });
 }
 
 template <class Env>

@@ -5,6 +5,7 @@
 /// checks every field before it uses it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -31,7 +32,7 @@ enum class Opcode : uint8_t {
     /// (CoopCall), by the CoopMethod in `status`. With `last`: all of it, in kCoopData messages.
     kCoop,
     /// Data of a cooperative block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
-    /// bytes there were written directly instead, and none follow.
+    /// bytes there were written directly instead, and none follow. `key`: ns that the owner took; 0: not timed.
     kCoopData,
 };
 
@@ -58,7 +59,12 @@ struct CoopDataHeader {
 static_assert(sizeof(CoopDataHeader) == 56);
 
 /// How the owner moves its part of a cooperative block.
-enum class CoopMethod : uint8_t { kRing = 0, kDirect = 1 };
+enum class CoopMethod : uint8_t {
+    kRing = 0,             ///< the owner writes its part there with ordinary stores
+    kDirect = 1,           ///< both copy straight from and to the other's memory
+    kRingNontemporal = 2,  ///< as kRing, with stores that do not fetch the lines from the reader's cache first
+};
+inline constexpr size_t kCoopMethods = 3;
 
 /// `value` of kCoop.
 struct CoopCall {

@@ -73,6 +73,9 @@ TEST_P(CoopCopyBlocks, both_ends_together_bring_every_byte_once) {
     start();
     job_.drive([&] { return !job_[0].done.empty(); });
     expect_done();
+    if (through_ring()) {
+        EXPECT_GT(job_[0].counters().rma_ring_bytes, before_.rma_ring_bytes) << "the ring is tried first";
+    }
 }
 
 TEST_P(CoopCopyBlocks, an_owner_that_computes_is_not_waited_for_where_direct_copies_work) {

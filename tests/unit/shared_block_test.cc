@@ -187,15 +187,21 @@ TEST(CoopCall, survives_packing) {
 TEST(Distance, follows_what_is_measured_and_is_not_fooled_by_one_interruption) {
     Distance distance;
     EXPECT_EQ(distance.ns(), 0u);
-    EXPECT_FALSE(Distance::far(distance.ns())) << "unknown counts as near";
-    for (int i = 0; i < 10; ++i) distance.add(50);
-    EXPECT_EQ(distance.ns(), 50u);
+    EXPECT_FALSE(Distance::far(distance.ns(), false)) << "unknown counts as near";
+    for (int i = 0; i < 10; ++i) distance.add(40);
+    EXPECT_EQ(distance.ns(), 40u);
     distance.add(100'000);
-    EXPECT_FALSE(Distance::far(distance.ns()));
+    EXPECT_FALSE(Distance::far(distance.ns(), false));
     for (int i = 0; i < 20; ++i) distance.add(300);
-    EXPECT_TRUE(Distance::far(distance.ns()));
+    EXPECT_TRUE(Distance::far(distance.ns(), false));
     for (int i = 0; i < 20; ++i) distance.add(40);
-    EXPECT_FALSE(Distance::far(distance.ns()));
+    EXPECT_FALSE(Distance::far(distance.ns(), true));
+}
+
+TEST(Distance, between_near_and_far_cores_stay_what_they_were) {
+    constexpr uint32_t kBetween = (Distance::kNearNs + Distance::kFarNs) / 2;
+    EXPECT_FALSE(Distance::far(kBetween, false));
+    EXPECT_TRUE(Distance::far(kBetween, true));
 }
 
 /// Every length and alignment, with guards around.

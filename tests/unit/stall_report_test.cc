@@ -144,6 +144,12 @@ TEST(StallReport, all_that_waits_for_a_peer_is_listed) {
                                       .coop_blocks = {6, 60},
                                       .atomics = {7, 0},
                                       .assists = {8, 80}},
+                       .copies = {{.bytes = 0, .method = CoopMethod::kDirect, .ps_a_byte = {130, 52, 0}},
+                                  {.bytes = 262144,
+                                   .both = true,
+                                   .method = CoopMethod::kRing,
+                                   .switches = 1,
+                                   .ps_a_byte = {60, 90, 140}}},
                        .partial_bytes = 11};
     const std::string waits =
         "    3 messages queued, 70 bytes; the first one (engine's, tag 6) has sent 4 of 9 bytes\n"
@@ -174,7 +180,13 @@ TEST(StallReport, all_that_waits_for_a_peer_is_listed) {
                           .peers = {peer}};
     EXPECT_EQ(to_text(report),
               text("on-node ring", waits + "      ring to it: 7 of 64 lines and 800 of 4096 bytes not read (positions: "
-                                           "lines 12 written, 5 read; bytes 900, 100)\n"));
+                                           "lines 12 written, 5 read; bytes 900, 100)\n"
+                                           "      blocks of 0 bytes and more are fetched by direct copies (changed 0 "
+                                           "times): in the ring 130 ps a byte, by direct copies 52 ps a byte, in the "
+                                           "ring past the caches not measured\n"
+                                           "      blocks of 262144 bytes and more, while it fetches too, are fetched "
+                                           "in the ring (changed 1 times): in the ring 60 ps a byte, by direct copies "
+                                           "90 ps a byte, in the ring past the caches 140 ps a byte\n"));
     report.peers[0].process.path = VELO_PATH_DEVICE;
     EXPECT_EQ(to_text(report),
               text("VELO packets",

@@ -138,7 +138,7 @@ class OnNode {
     /// The peer's core is far, as our messages there, or before the first of them its own, have shown.
     [[nodiscard]] bool far(PeerIndex peer) const {
         const Peer& other = *peers_[peer];
-        return Distance::far(other.out.line_ns() != 0 ? other.out.line_ns() : other.in.line_ns());
+        return other.out.line_ns() != 0 ? other.out.far() : Distance::far(other.in.line_ns(), false);
     }
 
     /// True: so much is fetched that the ring is worth its pages, beside direct copies. Through one whose pages are new

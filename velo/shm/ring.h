@@ -92,8 +92,9 @@ class RingProducer {
 
     /// True: a body of `bytes` must be written with base::copy_nontemporal, because the consumer is far.
     [[nodiscard]] bool nontemporal(uint32_t bytes) const {
-        return Distance::far(line_ns_) && bytes >= nontemporal_bytes_min_;
+        return far_ && bytes >= nontemporal_bytes_min_;
     }
+    [[nodiscard]] bool far() const { return far_; }
     /// Time in ns that a line takes to the consumer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return line_ns_; }
 
@@ -130,6 +131,7 @@ class RingProducer {
         if (header.measure) {
             write_probe(ring_.control->probe);
             line_ns_ = ring_.control->consumed.line_ns.load(std::memory_order_relaxed);
+            far_ = Distance::far(line_ns_, far_);
         }
         publish(header, in_body_ ? 1 : RingGeometry::lines_of(bytes));
         ++messages_;
@@ -291,6 +293,7 @@ class RingProducer {
     uint32_t line_ns_ = 0;
     uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
+    bool far_ = false;      ///< the consumer's core
     bool in_body_ = false;  ///< the reserved message
     bool new_lap_ = false;  ///< for its body
     bool garbled_ = false;

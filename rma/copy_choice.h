@@ -1,0 +1,181 @@
+/// The way that blocks of a peer on the node take: through the ring, with one kind of stores or another, or by direct
+/// copies of both ends.
+///
+/// Each may be the fastest one by a factor of two or more; it depends on the CPU, the kernel, on how far the cores are
+/// from each other and on whether both processes fetch at once. None of these says by how much, so each way is measured
+/// while it is in use: the time that a CPU spends on a byte, of both ends together. The ways that are not in use are
+/// tried now and then, in turn.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "velo/wire.h"
+
+namespace velo::rma {
+
+/// Of one peer and one kind of block. Pure. Owner: the peer. Thread: the engine's, under its lock.
+class CopyChoice {
+  public:
+    /// Bytes of a trial that are measured, and of the first one through the ring.
+    static constexpr uint64_t kTrialBytes = 1u << 20;
+    static constexpr uint64_t kFirstTrialBytes = 4u << 20;
+    /// The first bytes of a trial through the ring do not count: its memory is out of the caches, or even new.
+    static constexpr uint64_t kColdBytes = 512u << 10;
+    static constexpr uint64_t kNewBytes = 1u << 20;
+    /// A trial ends early if this number of bytes that count takes this many times as long.
+    static constexpr uint64_t kHopelessBytes = 128u << 10;
+    static constexpr double kHopeless = 1.5;
+    /// Another way takes over when it takes less than this part of the time: above what one way varies.
+    static constexpr double kGain = 0.93;
+    /// Moved bytes before the first trial, while not every way is known, and between later trials: the longer, the more
+    /// often they have changed nothing.
+    static constexpr uint64_t kBetweenUnknownBytes = 1u << 20;
+    static constexpr uint64_t kBetweenBytesMin = 1u << 30;
+    static constexpr uint64_t kBetweenBytesMax = uint64_t{16} << 30;
+    /// Bytes that are moved after a trial before a core that has moved is a reason for others.
+    static constexpr uint64_t kSettleBytes = 64u << 20;
+    /// Moved bytes after which a trial is given up if too few were measured: the peer takes no part.
+    static constexpr uint64_t kGiveUpBytes = 64u << 20;
+
+    /// The way of the next block. `far`: the peer's core is; what all ways cost changes with that.
+    [[nodiscard]] CoopMethod choose(uint32_t bytes, bool far) {
+        if (far != far_) {
+            far_ = far;
+            core_moved_ = true;
+        }
+        if (core_moved_ && !trying_ && moved_ >= kSettleBytes) {
+            // Earlier times are those of other cores.
+            core_moved_ = false;
+            costs_ = {};
+            unknown_ = kCoopMethods - 1;
+            between_ = kBetweenBytesMin;
+            wait_ = moved_ + kBetweenUnknownBytes;
+        }
+        moved_ += bytes;
+        if (trying_ && moved_ > kGiveUpBytes) {
+            end_trial(false);
+        } else if (!trying_ && moved_ >= wait_) {
+            begin_trial();
+        }
+        return trying_ ? tried_ : method_;
+    }
+
+    /// A CPU, or both ends together, spent `ns` on these bytes.
+    void measured(CoopMethod method, uint64_t bytes, uint64_t ns) {
+        if (bytes == 0) return;
+        if (!trying_ || method != tried_) {
+            cost(method).add(bytes, ns);
+            return;
+        }
+        measured_ += bytes;
+        if (measured_ <= uncounted_) return;
+        if (measured_ - bytes <= uncounted_) cost(method) = {};  // that was long ago
+        cost(method).add(bytes, ns);
+        const double ratio = cost(method).ps_a_byte() / cost(method_).ps_a_byte();
+        const uint64_t counted = measured_ - uncounted_;
+        if (counted >= trial_bytes_ || (counted >= kHopelessBytes && ratio > kHopeless)) end_trial(ratio < kGain);
+    }
+
+    /// In use, apart from trials.
+    [[nodiscard]] CoopMethod method() const { return method_; }
+    /// Changes of it so far.
+    [[nodiscard]] uint32_t switches() const { return switches_; }
+    /// 0: not measured yet.
+    [[nodiscard]] double ps_a_byte(CoopMethod method) const { return costs_[index(method)].ps_a_byte(); }
+
+  private:
+    /// Time of a byte: a mean that forgets, in which one interrupted copy counts little.
+    class Cost {
+      public:
+        void add(uint64_t bytes, uint64_t ns) {
+            const double sample = 1000.0 * static_cast<double>(std::max<uint64_t>(ns, 1)) / static_cast<double>(bytes);
+            if (ps_ == 0) {
+                ps_ = sample;
+                return;
+            }
+            const double weight = std::min(static_cast<double>(bytes) / kMemoryBytes, 1.0);
+            ps_ += weight * (std::min(sample, kOutlier * ps_) - ps_);
+        }
+        [[nodiscard]] double ps_a_byte() const { return ps_; }
+
+      private:
+        static constexpr double kMemoryBytes = 512 << 10;
+        static constexpr double kOutlier = 4;
+        double ps_ = 0;
+    };
+
+    [[nodiscard]] static size_t index(CoopMethod method) { return static_cast<size_t>(method); }
+    [[nodiscard]] Cost& cost(CoopMethod method) { return costs_[index(method)]; }
+    [[nodiscard]] static CoopMethod next(CoopMethod method) {
+        return static_cast<CoopMethod>((index(method) + 1) % kCoopMethods);
+    }
+    void begin_trial() {
+        // Something to compare with comes first.
+        if (cost(method_).ps_a_byte() == 0) return;
+        tried_ = next(tried_);
+        if (tried_ == method_) tried_ = next(tried_);
+        const bool direct = tried_ == CoopMethod::kDirect;
+        const bool first = !direct && !ring_tried_;
+        uncounted_ = first ? kNewBytes : direct ? 0 : kColdBytes;
+        trial_bytes_ = first ? kFirstTrialBytes : kTrialBytes;
+        trying_ = true;
+        measured_ = moved_ = 0;
+    }
+    void end_trial(bool takes_over) {
+        trying_ = false;
+        ring_tried_ = ring_tried_ || tried_ != CoopMethod::kDirect;
+        if (takes_over) {
+            method_ = tried_;
+            ++switches_;
+        }
+        if (unknown_ != 0) --unknown_;
+        between_ = takes_over ? kBetweenBytesMin : std::min(2 * between_, kBetweenBytesMax);
+        wait_ = unknown_ != 0 ? kBetweenUnknownBytes : between_;
+        moved_ = 0;
+    }
+
+    std::array<Cost, kCoopMethods> costs_;
+    uint64_t between_ = kBetweenBytesMin / 4;
+    uint64_t moved_ = 0;  ///< since the last trial began, or ended
+    uint64_t wait_ = kBetweenUnknownBytes;
+    /// Of the present trial:
+    uint64_t measured_ = 0;
+    uint64_t uncounted_ = 0;
+    uint64_t trial_bytes_ = 0;
+    uint32_t switches_ = 0;
+    uint32_t unknown_ = kCoopMethods - 1;  ///< ways to be tried soon
+    CoopMethod method_ = CoopMethod::kDirect;  ///< the one that takes no memory
+    CoopMethod tried_ = CoopMethod::kRingNontemporal;  ///< last; kRing is next
+    bool far_ = false;
+    bool core_moved_ = false;  ///< since it was last found out what all ways cost
+    bool trying_ = false;
+    bool ring_tried_ = false;
+};
+
+/// Of one peer.
+class CopyChoices {
+  public:
+    /// For blocks of `bytes`; `both`: while the peer fetches from here, too.
+    [[nodiscard]] CopyChoice& of(uint32_t bytes, bool both) {
+        size_t kind = 0;
+        while (kind < kEnds.size() && bytes >= kEnds[kind]) ++kind;
+        return choices_[2 * kind + (both ? 1 : 0)];
+    }
+    /// Calls visit(bytes, both, choice) for each kind that has been measured; `bytes` is the kind's smallest block.
+    template <class Visit>
+    void for_each_measured(Visit&& visit) const {
+        for (size_t i = 0; i < choices_.size(); ++i) {
+            if (choices_[i].ps_a_byte(choices_[i].method()) == 0) continue;
+            visit(i < 2 ? 0 : kEnds[i / 2 - 1], i % 2 == 1, choices_[i]);
+        }
+    }
+
+  private:
+    /// A block of less fits the second cache of its reader; of more, none.
+    static constexpr std::array<uint32_t, 2> kEnds = {256u << 10, 2u << 20};
+    std::array<CopyChoice, 2 * (kEnds.size() + 1)> choices_;
+};
+
+}  // namespace velo::rma

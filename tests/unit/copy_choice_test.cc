@@ -1,0 +1,183 @@
+/// The choice of the way that blocks take, on machines that are simulated: each says what a byte costs which way.
+#include "rma/copy_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+namespace velo::rma {
+namespace {
+
+constexpr uint64_t kMiB = 1u << 20;
+
+/// A machine, and one choice that is used on it.
+class Machine {
+  public:
+    /// ps a byte: in the ring, by direct copies, in the ring past the caches.
+    using Prices = std::array<double, kCoopMethods>;
+
+    explicit Machine(Prices prices, double noise = 0) : prices_(prices), noise_(noise) {}
+
+    void set(Prices prices) { prices_ = prices; }
+    void set_far(bool far) { far_ = far; }
+    /// The owner takes no part in what goes through the ring, so that nothing of it is measured.
+    void set_silent() { silent_ = true; }
+
+    /// The time in ns that these bytes took, in blocks of 64 KiB.
+    double move(uint64_t bytes) {
+        double ns = 0;
+        for (uint64_t done = 0; done < bytes; done += kBlock) {
+            const CoopMethod method = choice_.choose(kBlock, far_);
+            moved_[index(method)] += kBlock;
+            const double price = prices_[index(method)] * cold(method) * noise();
+            const double spent = price * kBlock / 1000;
+            ns += spent;
+            const bool direct = method == CoopMethod::kDirect;
+            if (!direct && silent_) continue;
+            // One piece of four is timed.
+            const uint64_t timed = direct ? kBlock : blocks_++ % 2 == 0 ? kBlock / 2 : 0;
+            choice_.measured(method, timed, static_cast<uint64_t>(price * static_cast<double>(timed) / 1000));
+        }
+        return ns;
+    }
+    [[nodiscard]] const CopyChoice& choice() const { return choice_; }
+    [[nodiscard]] uint64_t moved(CoopMethod method) const { return moved_[index(method)]; }
+    [[nodiscard]] double best() const { return *std::ranges::min_element(prices_); }
+
+  private:
+    static constexpr uint32_t kBlock = 64u << 10;
+
+    [[nodiscard]] static size_t index(CoopMethod method) { return static_cast<size_t>(method); }
+    /// The ring's first lap meets new pages, and the next ones caches that have forgotten it.
+    [[nodiscard]] double cold(CoopMethod method) const {
+        if (method == CoopMethod::kDirect) return 1;
+        const uint64_t before = moved_[0] + moved_[2];
+        return before < 2 * kMiB ? 6 : before < 4 * kMiB ? 1.5 : 1;
+    }
+    double noise() { return noise_ == 0 ? 1 : std::max(0.5, std::normal_distribution<double>(1, noise_)(random_)); }
+
+    Prices prices_;
+    double noise_;
+    std::mt19937 random_{7};
+    CopyChoice choice_;
+    std::array<uint64_t, kCoopMethods> moved_{};
+    uint64_t blocks_ = 0;
+    bool far_ = false;
+    bool silent_ = false;
+};
+
+constexpr Machine::Prices kRingIsBest = {50, 110, 140};
+constexpr Machine::Prices kDirectIsBest = {130, 50, 200};
+constexpr Machine::Prices kNontemporalIsBest = {400, 130, 90};
+
+class EachMachine : public testing::TestWithParam<Machine::Prices> {};
+
+TEST_P(EachMachine, the_cheapest_way_is_found_within_64_MiB) {
+    Machine machine(GetParam(), 0.15);
+    machine.move(64 * kMiB);
+    const auto cheapest = std::ranges::min_element(GetParam()) - GetParam().begin();
+    EXPECT_EQ(static_cast<ptrdiff_t>(machine.choice().method()), cheapest);
+}
+
+TEST_P(EachMachine, trials_cost_less_than_one_hundredth_in_the_long_run) {
+    Machine machine(GetParam());
+    machine.move(2048 * kMiB);
+    constexpr uint64_t kBytes = 8192 * kMiB;
+    const double ns = machine.move(kBytes);
+    EXPECT_LT(ns, 1.01 * machine.best() * kBytes / 1000);
+}
+
+TEST_P(EachMachine, noise_alone_changes_nothing) {
+    Machine machine(GetParam(), 0.25);
+    machine.move(256 * kMiB);
+    const uint32_t switches = machine.choice().switches();
+    machine.move(8192 * kMiB);
+    EXPECT_EQ(machine.choice().switches(), switches);
+}
+
+INSTANTIATE_TEST_SUITE_P(CopyChoice, EachMachine, testing::Values(kRingIsBest, kDirectIsBest, kNontemporalIsBest));
+
+TEST(CopyChoice, nothing_is_tried_for_little) {
+    Machine machine(kDirectIsBest);
+    machine.move(kMiB / 2);
+    EXPECT_EQ(machine.moved(CoopMethod::kDirect), kMiB / 2);
+}
+
+TEST(CopyChoice, ways_that_cost_nearly_the_same_are_not_changed) {
+    Machine machine({100, 105, 110}, 0.05);
+    machine.move(4096 * kMiB);
+    EXPECT_EQ(machine.choice().switches(), 0u);
+}
+
+TEST(CopyChoice, a_machine_that_turns_is_followed_and_back) {
+    Machine machine(kDirectIsBest);
+    for (const Machine::Prices& prices : {kRingIsBest, kDirectIsBest, kNontemporalIsBest, kDirectIsBest}) {
+        machine.set(prices);
+        machine.move(uint64_t{40} << 30);
+        const auto cheapest = std::ranges::min_element(prices) - prices.begin();
+        EXPECT_EQ(static_cast<ptrdiff_t>(machine.choice().method()), cheapest);
+    }
+}
+
+TEST(CopyChoice, a_core_that_moves_is_a_reason_to_try_again_soon) {
+    Machine machine(kRingIsBest);
+    machine.move(512 * kMiB);
+    ASSERT_EQ(machine.choice().method(), CoopMethod::kRing);
+    machine.set(kNontemporalIsBest);
+    machine.set_far(true);
+    machine.move(32 * kMiB);
+    EXPECT_EQ(machine.choice().method(), CoopMethod::kRingNontemporal);
+}
+
+TEST(CopyChoice, cores_that_seem_to_move_all_the_time_do_not_make_trials_all_the_time) {
+    Machine machine(kDirectIsBest);
+    machine.move(512 * kMiB);
+    const uint64_t direct = machine.moved(CoopMethod::kDirect);
+    for (int i = 0; i < 1024; ++i) {
+        machine.set_far(i % 2 == 0);
+        machine.move(kMiB);
+    }
+    EXPECT_GT(machine.moved(CoopMethod::kDirect) - direct, 850 * kMiB);
+}
+
+TEST(CopyChoice, a_trial_of_which_nothing_is_measured_is_given_up) {
+    Machine machine(kDirectIsBest);
+    machine.set_silent();
+    machine.move(1024 * kMiB);
+    EXPECT_EQ(machine.choice().method(), CoopMethod::kDirect);
+    EXPECT_EQ(machine.choice().ps_a_byte(CoopMethod::kRing), 0);
+    EXPECT_GT(machine.moved(CoopMethod::kDirect), 850 * kMiB);
+}
+
+TEST(CopyChoice, one_copy_that_was_interrupted_counts_little) {
+    Machine machine(kDirectIsBest);
+    machine.move(512 * kMiB);
+    CopyChoice choice = machine.choice();
+    const double before = choice.ps_a_byte(CoopMethod::kDirect);
+    choice.measured(CoopMethod::kDirect, 32 << 10, 10'000'000);
+    EXPECT_LT(choice.ps_a_byte(CoopMethod::kDirect), 1.5 * before);
+}
+
+TEST(CopyChoices, kinds_of_blocks_are_measured_apart) {
+    CopyChoices choices;
+    EXPECT_EQ(&choices.of(64 << 10, false), &choices.of(1, false));
+    EXPECT_NE(&choices.of(64 << 10, false), &choices.of(64 << 10, true));
+    EXPECT_NE(&choices.of(64 << 10, false), &choices.of(256 << 10, false));
+    EXPECT_EQ(&choices.of(256 << 10, true), &choices.of(1 << 20, true));
+    EXPECT_NE(&choices.of(1 << 20, true), &choices.of(2 << 20, true));
+
+    choices.of(1 << 20, true).measured(CoopMethod::kDirect, 1 << 20, 50'000);
+    int seen = 0;
+    choices.for_each_measured([&](uint32_t bytes, bool both, const CopyChoice& choice) {
+        ++seen;
+        EXPECT_EQ(bytes, 256u << 10);
+        EXPECT_TRUE(both);
+        EXPECT_NEAR(choice.ps_a_byte(CoopMethod::kDirect), 47.7, 0.1);
+    });
+    EXPECT_EQ(seen, 1);
+}
+
+}  // namespace
+}  // namespace velo::rma
