@@ -112,6 +112,9 @@ std::string machine_text(const Job& job) {
         append(text, "  caches       L2 %s, L3 %s", bytes(found.l2_bytes).c_str(),
                bytes(found.l3_bytes).c_str());
         if (found.l3_cpus != 0) append(text, " of %u CPUs", found.l3_cpus);
+        if (found.cpus != 0) {
+            append(text, "\n  CPUs         %u for %u ranks", found.cpus, job.options().identity.local_size);
+        }
         text += "\n";
     }
     append(text, "  ring memory  %s\n",
@@ -140,7 +143,9 @@ std::string paths_text(const Job& job) {
     };
     if (job.on_node_peers() != 0) {
         append(text, "  to %s: on-node ring; large messages by %s\n", to(1, job.on_node_peers()).c_str(),
-               job.direct() ? "both ends jointly, in the ring or by direct copies, whichever takes less time" : copied);
+               !job.direct()          ? copied
+               : options.shares_cpus ? "direct copies of the receiver, as there are more ranks than CPUs"
+                                     : "both ends jointly, in the ring or by direct copies, whichever takes less time");
     }
     if (job.device_peers() != 0) {
         append(text, "  to %s: VELO packets of the software device; large messages by %s\n",
@@ -155,7 +160,11 @@ std::string protocols_text(const Job& job, const Settings& settings) {
     std::string text =
         "Protocols by bytes of a message (contiguous data; parameters count headers, these do not)\n";
     if (settings.of_velo().empty()) return text + "  unknown: Open MPI does not find the plugin\n";
-    const auto eager = static_cast<uint32_t>(settings.number("btl_velo_shm_eager_limit", 0));
+    auto eager = static_cast<uint32_t>(settings.number("btl_velo_shm_eager_limit", 0));
+    const auto given = settings.find("btl_velo_shm_eager_limit");
+    if (options.shares_cpus && given && given->source == "default") {
+        eager = std::min<uint32_t>(eager, VELO_SHARED_CPU_BYTES + kHeaderBytesMax);
+    }
     const uint32_t lines = beside(options.on_node.geometry.short_bytes_max(), kMatchHeaderBytes);
     const uint32_t shared = beside(eager, kHeaderBytesMax);
     append(text, "  on node  up to %10u  in the lines of the ring\n", std::min(lines, shared));
@@ -164,7 +173,9 @@ std::string protocols_text(const Job& job, const Settings& settings) {
                shared, eager);
     }
     append(text, "           above %10u  rendezvous: the receiver fetches, %s\n", shared,
-           job.direct() ? "and the sender helps (ring or direct copies, whichever takes less time)" : "in messages");
+           !job.direct()         ? "in messages"
+           : options.shares_cpus ? "alone"
+                                 : "and the sender helps (ring or direct copies, whichever takes less time)");
     if (!options.device_used) return text;
     const auto packets = static_cast<uint32_t>(settings.number("btl_velo_eager_limit", 0));
     const uint32_t sent = beside(packets, kHeaderBytesMax);

@@ -223,7 +223,9 @@ uint32_t Transfers<Env>::drive_scheduler(ChunkScheduler& scheduler) {
 template <class Env>
 typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
     auto& state = static_cast<State&>(*chunk.transfer);
-    const bool coop = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET &&
+    // An owner that has to be given a CPU first is no help.
+    const bool alone = core_.options.shares_cpus && state.peer->direct;
+    const bool coop = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET && !alone &&
                       chunk.bytes >= CoopCopy<Env>::kBytesMin && !state.peer->reclaimed;
     if (coop && parts_.coop.begin(state, chunk)) {
         ++core_.counters.rma_chunks;

@@ -161,6 +161,7 @@ struct DeviceConfig {
     uint32_t mailbox_slots = 0;
     uint32_t contact_slots = 0;  ///< of the mailbox, for Admission::kContact
     uint32_t ports = 1;
+    bool shares_cpus = false;  ///< processes take turns: what is asked of one may be late
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
     uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words

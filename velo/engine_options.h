@@ -28,6 +28,8 @@ struct EngineOptions {
     bool network_wanted = false;  ///< by the user: without it velo is not used at all
     std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
     bool single_copy = true;
+    /// More ranks of the job than CPUs on this host: a peer that has its part in anything may not be running.
+    bool shares_cpus = false;
 };
 
 }  // namespace velo

@@ -294,6 +294,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
     }
     options.single_copy = single_copy == "cma";
+    options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
     // A word that is not known is one whether a device is used or not.
     const flowctl::Config flow_control = flow_control_config(params);
     options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
@@ -335,6 +336,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.host_name = identity.name;
     options.device.job_token = identity.job;
     options.device.ports = static_cast<uint32_t>(params.ports);
+    options.device.shares_cpus = options.shares_cpus;
     options.device.faults = params.faults;
     options.device.log = {.write = host.log, .context = host.context};
     options.network = network_options(params, identity);

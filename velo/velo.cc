@@ -181,6 +181,10 @@ bool velo_network_used(const velo_engine_t* engine) noexcept {
     return engine->options().network_used;
 }
 
+bool velo_shares_cpus(const velo_engine_t* engine) noexcept {
+    return engine->options().shares_cpus;
+}
+
 size_t velo_device_send_bytes_max(const velo_engine_t* engine) noexcept {
     return engine->device_send_bytes_max();
 }

@@ -230,6 +230,13 @@ bool velo_device_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 /* True when the device is that of a network: it reaches other hosts. */
 bool velo_network_used(const velo_engine_t* engine) VELO_NOEXCEPT;
 
+/* Longest message that is best sent through a ring where ranks share CPUs: it takes time of both ends there, and of
+ * one where it is fetched. */
+#define VELO_SHARED_CPU_BYTES 8192
+
+/* True when the job has more ranks on this host than there are CPUs: they take turns. */
+bool velo_shares_cpus(const velo_engine_t* engine) VELO_NOEXCEPT;
+
 /* Longest message that the device takes in one go. Good while the engine is open, and has a device. */
 size_t velo_device_send_bytes_max(const velo_engine_t* engine) VELO_NOEXCEPT;
 

@@ -3,6 +3,7 @@ it meets: near and far rounds apart, medians over rounds, as CSV and as tables.
 
   bench/run compare                      everything, 5 rounds
   bench/run compare --only latency --columns velo,vader --sizes 8,2048 --rounds 3      a quick look
+  bench/run compare --wait 7200          waits two hours at most until as many rounds were near and far, too
 
 In a round each column runs once, one job after the other, small sizes first. A part of a round is near when one cache
 line takes less than 110 ns from CPU to CPU before and after each of its jobs, far when it never does, and mixed
@@ -11,6 +12,7 @@ otherwise: virtual CPUs move about, and jobs at different distances do not compa
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import time
 
@@ -41,6 +43,9 @@ def arguments(given):
         help=f"of {','.join(COLUMNS)} (default: all)")
     add("--sizes", type=numbers(0, "bytes"), metavar="LIST", help="bytes, for latency and bandwidth")
     add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
+    add("--wait", type=number(1, 999999), default=0, metavar="SECONDS",
+        help="after the rounds, goes on until there are as many near and far ones of each measure, but not longer than "
+             "this; watches how near the CPUs are meanwhile (bench/distance)")
     add("--plugin", default=PLUGIN, metavar="DIR", help="uses the mca_btl_velo.so in DIR instead of build/.libs")
     add("--before", metavar="DIR", help="also measures the mca_btl_velo.so in DIR, in columns of its own")
     add("--out", default=os.path.join(BUILD, "compare"), metavar="DIR",
@@ -174,12 +179,36 @@ class Comparison:
     def measure(self):
         first = self.prepare()
         for round_ in range(first, first + self.options.rounds):
-            print(f"round {round_ - first + 1} of {self.options.rounds}:", end="", file=sys.stderr, flush=True)
-            for group in self.options.only:
-                started = time.monotonic()
-                getattr(self, "group_" + group)(round_)
-                print(f" {group} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
-            print(file=sys.stderr)
+            self.round(round_, f"{round_ - first + 1} of {self.options.rounds}", self.options.only)
+        if self.options.wait:
+            self.wait(first + self.options.rounds)
+
+    def round(self, round_, name, groups):
+        print(f"round {name}:", end="", file=sys.stderr, flush=True)
+        for group in groups:
+            started = time.monotonic()
+            getattr(self, "group_" + group)(round_)
+            print(f" {group} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+
+    def wait(self, round_):
+        """Further rounds, at distances of the CPUs that have too few. Memory does not depend on them."""
+        groups = [group for group in self.options.only if group != "memory"]
+        end = time.monotonic() + self.options.wait
+        distance = self.mpi.compile("distance")
+        while groups:
+            places = compare_tables.lacking(self.csv.rows(), groups, self.options.rounds)
+            left = int(end - time.monotonic())
+            if not places or left <= 0:
+                return
+            print(f"waiting for {' and '.join(places)} CPUs, {left} s at most", file=sys.stderr)
+            # Any distance will do where both are short.
+            until = ("--until", places[0]) if len(places) == 1 else ()
+            if until and subprocess.run([distance, *until, "--seconds", str(left)], check=False,
+                                        stdout=subprocess.DEVNULL).returncode != 0:
+                return
+            self.round(round_, f"{round_}, {' and '.join(places)} wanted", groups)
+            round_ += 1
 
     def head(self):
         """The machine, and each column's command as a reader would type it in the repository."""

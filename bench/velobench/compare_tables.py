@@ -1,5 +1,7 @@
 """The tables of `compare`: near and far rounds apart, with the targets that each row meets."""
 
+import collections
+
 from . import tables
 from .stats import Samples, ratio
 
@@ -61,6 +63,17 @@ def places(rows):
             return "near"
         return "far" if min(values) >= NEAR_NS else "mixed"
     return {key: place(key) for key in {(row["group"], row["round"]): None for row in rows}}
+
+
+def lacking(rows, groups, rounds):
+    """The places, near and far, at which some part of these groups' rounds was measured less often than asked for."""
+    counts, parts = collections.Counter(), set()
+    for (group, round_), place in places(rows).items():
+        if group in groups:
+            part = group, round_.partition(".")[2]
+            parts.add(part)
+            counts[part, place] += 1
+    return [place for place in ("near", "far") if any(counts[part, place] < rounds for part in parts)]
 
 
 class Place:
@@ -235,6 +248,9 @@ def report(rows, missing):
             page, summary = place.page()
             text += page
             summaries.append(summary)
+        elif any(row["group"] in GROUPS for row in rows):
+            text += (f"\n## {name.capitalize()} rounds\n\nNone: the CPUs were never {name}. "
+                     f"`bench/run compare --wait SECONDS` waits for that.\n")
     mixed = Place("mixed", rows, columns, missing).rounds()
     if mixed:
         text += f"\nMixed parts of rounds, whose jobs ran at different distances, are in the CSV only: {mixed}.\n"

@@ -147,6 +147,8 @@ size_t mca_btl_velo_receivable(const void *local_address, size_t size, const voi
 /* btl_velo_params.c */
 /* Gives the device's module the limits of a network, but for those that the user has set. */
 void mca_btl_velo_set_network_limits(size_t bytes);
+/* Gives the on-node module the limits of ranks that share CPUs, but for those that the user has set. */
+void mca_btl_velo_set_shared_cpu_limits(void);
 int mca_btl_velo_register_params(void);
 /* A sentence on what the user gave and cannot be; NULL: nothing. */
 const char *mca_btl_velo_check_params(void);

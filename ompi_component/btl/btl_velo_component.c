@@ -322,6 +322,9 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
         refuse(error, identity.local_rank);
         return NULL;
     }
+    if (velo_shares_cpus(mca_btl_velo_component.engine)) {
+        mca_btl_velo_set_shared_cpu_limits();
+    }
     if (velo_network_used(mca_btl_velo_component.engine)) {
         const size_t at_once = velo_device_send_bytes_max(mca_btl_velo_component.engine);
 

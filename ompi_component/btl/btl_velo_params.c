@@ -227,23 +227,33 @@ const char *mca_btl_velo_check_params(void)
     return '\0' == refused[0] ? NULL : refused;
 }
 
+/* Unless the user has set it. */
+static void set_limit(const char *name, size_t *limit, size_t bytes)
+{
+    const mca_base_var_t *var = var_of(name);
+
+    if (NULL == var || MCA_BASE_VAR_SOURCE_DEFAULT == var->mbv_source) {
+        *limit = bytes;
+    }
+}
+
+void mca_btl_velo_set_shared_cpu_limits(void)
+{
+    mca_btl_base_module_t *btl = &mca_btl_velo_component.on_node.super;
+    const size_t bytes = VELO_SHARED_CPU_BYTES + VELO_OB1_HEADER_BYTES;
+
+    set_limit("shm_eager_limit", &btl->btl_eager_limit, bytes);
+    set_limit("shm_rndv_eager_limit", &btl->btl_rndv_eager_limit, bytes);
+    btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
+}
+
 void mca_btl_velo_set_network_limits(size_t bytes)
 {
     mca_btl_base_module_t *btl = &mca_btl_velo_component.device.super;
-    const struct {
-        const char *name;
-        size_t *value;
-    } limits[] = {{"eager_limit", &btl->btl_eager_limit},
-                  {"rndv_eager_limit", &btl->btl_rndv_eager_limit},
-                  {"max_send_size", &btl->btl_max_send_size}};
 
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
-        const mca_base_var_t *var = var_of(limits[i].name);
-
-        if (NULL == var || MCA_BASE_VAR_SOURCE_DEFAULT == var->mbv_source) {
-            *limits[i].value = bytes;
-        }
-    }
+    set_limit("eager_limit", &btl->btl_eager_limit, bytes);
+    set_limit("rndv_eager_limit", &btl->btl_rndv_eager_limit, bytes);
+    set_limit("max_send_size", &btl->btl_max_send_size, bytes);
     btl->btl_rdma_pipeline_send_length = btl->btl_eager_limit;
     /* Messages that wait for credits wait where they lie. */
     btl->btl_flags |= MCA_BTL_FLAGS_SEND_INPLACE;

@@ -13,7 +13,7 @@ bool is_atomic(RmaKind kind) {
 
 }  // namespace
 
-RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, base::Faults* faults)
+RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, bool offers, base::Faults* faults)
     : peers_(peers),
       faults_(faults),
       answers_(own.answers()),
@@ -23,6 +23,7 @@ RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, base::Faults
       ports_(ports) {
     static_assert(kPortsMax * kPortOperationsMax <= UINT16_MAX + 1, "an operation's id holds its index");
     for (Operation& operation : operations_) free_.push_back(&operation);
+    if (!offers) return;
     for (uint32_t slot = kOfferSlots; slot-- > 0;) free_offers_.push_back(static_cast<uint8_t>(slot));
 }
 

@@ -38,8 +38,8 @@ class RmaUnit {
     static constexpr uint32_t kSharedBatchBytes = 128u << 10;
     static constexpr uint32_t kOperationsPerProgress = 64;
 
-    /// `faults` may be nullptr.
-    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, base::Faults* faults);
+    /// `offers`: targets may help. `faults` may be nullptr.
+    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, bool offers, base::Faults* faults);
 
     Status post(const RmaOperation& operation, uint64_t now_ns);
     bool poll_notification(Notification& notification);

@@ -59,7 +59,7 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       mailbox_(own_.mailbox_control(), own_.slots(), std::max(config.mailbox_slots, 1u)),
       peers_(segment_.address(), own_, identity_of(config), config.log),
       atu_(own_.atu_memory(), kAtuEntries),
-      rma_(peers_, own_, config.ports, faults_.get()),
+      rma_(peers_, own_, config.ports, !config.shares_cpus, faults_.get()),
       helper_(peers_, own_, atu_.view()),
       server_(peers_, own_, config.ports, atu_.view(), helper_),
       owner_pid_(getpid()) {}

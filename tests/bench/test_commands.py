@@ -25,6 +25,7 @@ class Refusals(unittest.TestCase):
              (("compare", "--columns", "velo,"), "there is no ''; there are: velo"),
              (("compare", "--sizes", "8,x"), "'8,x' is not a list of bytes such as 2,8"),
              (("compare", "--rounds", "0"), "'0' is not a number from 1 to 999"),
+             (("compare", "--wait", "1h"), "'1h' is not a number from 1 to 999999"),
              (("compare", "--append", "/nowhere"), "there is no file /nowhere"),
              (("hosts", "--only", "npb"), "'' is no folder of benchmarks"),
              (("imb",), "arguments are required: --bin"), (("npb", "--bin", "/nowhere"), "there is no folder /nowhere"),

@@ -85,6 +85,20 @@ class Compare(unittest.TestCase):
         self.assertEqual(summaries, ["near rounds: of 1 targets, 0 reach the aim, 1 only the must, 0 neither",
                                      "far rounds: of 2 targets, 0 reach the aim, 1 only the must, 1 neither"])
 
+    def test_places_that_lack_rounds_are_named(self):
+        self.assertEqual(compare_tables.lacking(self.PAIRS, ["latency"], 1), [])
+        self.assertEqual(compare_tables.lacking(self.PAIRS, ["latency"], 2), ["far"])
+        self.assertEqual(compare_tables.lacking(self.PAIRS, ["latency"], 3), ["near", "far"])
+        self.assertEqual(compare_tables.lacking(self.PAIRS, ["rate"], 1), [])
+        other_part = named(COMPARE, "latency,4.2,velo,0-1,line,0,200")
+        self.assertEqual(compare_tables.lacking(self.PAIRS + other_part, ["latency"], 1), ["near"])
+
+    def test_a_place_without_rounds_is_said_to_have_none(self):
+        near = [row for row in self.PAIRS if row["round"] in ("1.1", "2.1")]
+        text, _ = compare_tables.report(near, {})
+        self.assertIn("## Far rounds\n\nNone: the CPUs were never far.", text)
+        self.assertNotIn("## Near rounds\n\nNone", text)
+
     def test_alltoalls_differ_in_their_ranks(self):
         text, _ = compare_tables.report(named(
             COMPARE, "flow,1,static,np4,alltoall,2048,102", "flow,1,none,np4,alltoall,2048,100",

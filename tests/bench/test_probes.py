@@ -10,6 +10,7 @@ NO_NUMBERS = ("58k", "abc", "", "-3", "+3", " 3", "3 ", "0x3", "010", "3.5", "42
 REMEDY = "write decimal digits and nothing else"
 # Each argument that is a number or a list of numbers, with the words in front of it and behind it.
 BELOW_MPI = (("credits", ("--peers", "--slots", "--rounds"), ()),
+             ("distance", ("--seconds", "--every"), ()),
              ("packets", ("--rounds",), ("--slots", "--sizes")),
              ("ring", ("--rounds", "--ring-bytes"), ("--sizes",)))
 OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--windows", "--active")),

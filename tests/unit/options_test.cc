@@ -101,6 +101,17 @@ TEST(Options, rings_are_placed_where_there_is_a_choice_and_the_user_made_none) {
     EXPECT_FALSE(placed());
 }
 
+TEST(Options, ranks_share_CPUs_where_there_are_more_of_them) {
+    base::Locality locality;
+    const auto shares = [&](uint32_t ranks) {
+        return make_options(defaults(), rank_of(0, ranks), {}, locality).shares_cpus;
+    };
+    EXPECT_FALSE(shares(64)) << "the number of CPUs is not known";
+    locality.cpus = 4;
+    EXPECT_FALSE(shares(4));
+    EXPECT_TRUE(shares(5));
+}
+
 TEST(Options, locality_is_found_as_the_parameter_says) {
     std::string why;
     velo_params_t params = defaults();

@@ -50,6 +50,7 @@ constexpr const char* kTwoNodes = "numa:2 l3:2(size=8388608) l2:4(size=524288) p
 TEST(Locality, a_bound_process_is_where_it_is_bound) {
     const Locality found = Machine(kTwoNodes).locality("12-13", "12");
     EXPECT_EQ(found.source, Locality::Source::kHwloc);
+    EXPECT_EQ(found.cpus, 16u) << "those of others, too";
     EXPECT_EQ(found.numa_nodes, 2u);
     EXPECT_EQ(found.place.numa_node, 1);
     EXPECT_EQ(found.place.cache, 12);
@@ -108,6 +109,7 @@ TEST(Locality, in_a_cgroup_a_cache_has_the_CPUs_that_are_left) {
     const Locality found = machine.locality("5", "5");
     EXPECT_EQ(machine.locality("5-7", "5").place.cache, machine.locality("7", "7").place.cache);
     EXPECT_EQ(found.l3_cpus, 3u);
+    EXPECT_EQ(found.cpus, 11u);
     EXPECT_EQ(found.place.numa_node, 0);
 }
 
@@ -173,6 +175,7 @@ TEST(LocalityByKernel, caches_are_read_as_sysfs_writes_them) {
 
 TEST(LocalityByKernel, where_sysfs_is_missing_caches_are_unknown) {
     const Locality found = locality_by_kernel("/nonexistent");
+    EXPECT_EQ(found.cpus, 0u);
     EXPECT_EQ(found.l2_bytes, 0u);
     EXPECT_EQ(found.l3_bytes, 0u);
     EXPECT_EQ(found.place.cache, -1);
@@ -185,6 +188,7 @@ TEST(LocalityByKernel, hwloc_says_the_same_of_this_machine) {
     const Locality one = locality_by_hwloc(*topology, why);
     const Locality other = locality_by_kernel();
     EXPECT_EQ(why, "");
+    EXPECT_EQ(one.cpus, other.cpus);
     EXPECT_EQ(one.numa_nodes, other.numa_nodes);
     EXPECT_EQ(one.l2_bytes, other.l2_bytes);
     EXPECT_EQ(one.l3_bytes, other.l3_bytes);

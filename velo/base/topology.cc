@@ -150,6 +150,7 @@ Locality locality_in(hwloc_topology& topology, const hwloc_bitmap_s& bound,
                      const hwloc_bitmap_s& last) noexcept {
     Locality found;
     found.source = Locality::Source::kHwloc;
+    found.cpus = static_cast<uint32_t>(std::max(hwloc_bitmap_weight(hwloc_topology_get_topology_cpuset(&topology)), 0));
     found.numa_nodes =
         static_cast<uint32_t>(std::max(hwloc_get_nbobjs_by_type(&topology, HWLOC_OBJ_NUMANODE), 0));
     const int running = hwloc_bitmap_first(&last);
@@ -204,6 +205,11 @@ Locality locality_by_kernel(const char* cpus) {
     if (syscall(SYS_get_mempolicy, nullptr, allowed.words.data(), kMaskBits, nullptr,
                 static_cast<unsigned long>(MPOL_F_MEMS_ALLOWED)) == 0) {
         found.numa_nodes = allowed.count();
+    }
+    const Bitmap online;
+    std::array<char, 4096> text;
+    if (parse_list(read_text(std::string(cpus) + "/online", text), online.set)) {
+        found.cpus = static_cast<uint32_t>(std::max(hwloc_bitmap_weight(online.set), 0));
     }
     unsigned cpu = 0;
     unsigned node = 0;

@@ -38,6 +38,7 @@ struct Locality {
 
     Source source = Source::kNone;
     Place place;
+    uint32_t cpus = 0;        ///< of the machine that its processes may run on, bound or not; 0: unknown
     uint32_t numa_nodes = 0;  ///< that this process may have memory on; 0: unknown
     uint64_t l2_bytes = 0;    ///< of its core; 0: unknown, or there is none
     uint64_t l3_bytes = 0;    ///< the whole
