@@ -113,7 +113,7 @@ class CoopCopy {
     [[nodiscard]] CoopMethod method_for(Block& block);
     [[nodiscard]] CoopMethod ring_to(const Peer& peer) const;
     [[nodiscard]] static CopyChoice& choice(const Block& block);
-    void measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t ns);
+    void measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns, uint64_t owner_ns = 0);
     [[nodiscard]] bool reads_first(const Assist& assist) const;
     void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
     bool take_own_chunk(uint32_t slot);
@@ -204,12 +204,13 @@ CopyChoice& CoopCopy<Env>::choice(const Block& block) {
     return choices->of(block.shared.bytes(), block.both);
 }
 
-/// A copy of a part of the block took this process, or it and the owner together, so long.
+/// A copy of a part of the block took this process so long, and the owner before it.
 template <class Env>
-void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t ns) {
+void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns,
+                             uint64_t owner_ns) {
     CopyChoice& choice = CoopCopy::choice(block);
     const uint32_t before = choice.switches();
-    choice.measured(method, bytes, ns);
+    choice.measured(method, bytes, reader_ns, owner_ns);
     core_.counters.copy_switches += choice.switches() - before;
 }
 
@@ -353,7 +354,7 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
         const uint64_t begin = header.key != 0 ? core_.clock.read() : 0;
         std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
         if (header.key != 0 && block.method != CoopMethod::kDirect)
-            measured(block, block.method, length, core_.clock.read() - begin + header.key);
+            measured(block, block.method, length, core_.clock.read() - begin, header.key);
         (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
     }
     end_if_done(op->block);

@@ -3,8 +3,9 @@
 ///
 /// Each may be the fastest one by a factor of two or more; it depends on the CPU, the kernel, on how far the cores are
 /// from each other and on whether both processes fetch at once. None of these says by how much, so each way is measured
-/// while it is in use: the time that a CPU spends on a byte, of both ends together. The ways that are not in use are
-/// tried now and then, in turn.
+/// while it is in use, by the time that CPUs spend on a byte. For the ring that is the sum of both ends where both
+/// processes fetch at once, and otherwise twice that of the slower end, for which the other one waits. The ways not in
+/// use are tried now and then, in turn.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +19,32 @@ namespace velo::rma {
 /// Of one peer and one kind of block. Pure. Owner: the peer. Thread: the engine's, under its lock.
 class CopyChoice {
   public:
-    /// Bytes of a trial that are measured, and of the first one through the ring.
+    /// `both`: its blocks are those that are fetched while the peer fetches from here, too.
+    explicit CopyChoice(bool both = false) : both_(both) {}
+
+    /// Bytes of a trial that are measured: through the ring, for the first time or not, and by direct copies. Those get
+    /// their final time only after each buffer has been read this way once or twice.
     static constexpr uint64_t kTrialBytes = 1u << 20;
     static constexpr uint64_t kFirstTrialBytes = 4u << 20;
-    /// The first bytes of a trial through the ring do not count: its memory is out of the caches, or even new.
+    static constexpr uint64_t kDirectTrialBytes = 8u << 20;
+    /// The first bytes of a trial do not count: the ring's memory is out of the caches, or even new.
     static constexpr uint64_t kColdBytes = 512u << 10;
     static constexpr uint64_t kNewBytes = 1u << 20;
-    /// A trial ends early if this number of bytes that count takes this many times as long.
-    static constexpr uint64_t kHopelessBytes = 128u << 10;
+    /// A trial ends after a quarter if its bytes take this many times as long.
     static constexpr double kHopeless = 1.5;
     /// Another way takes over when it takes less than this part of the time: above what one way varies.
     static constexpr double kGain = 0.93;
+    /// The same of a first trial: memory that is new to both processes says little of what follows.
+    static constexpr double kFirstGain = 0.75;
     /// Moved bytes before the first trial, while not every way is known, and between later trials: the longer, the more
     /// often they have changed nothing.
     static constexpr uint64_t kBetweenUnknownBytes = 1u << 20;
-    static constexpr uint64_t kBetweenBytesMin = 1u << 30;
+    static constexpr uint64_t kBetweenBytesMin = 32u << 20;
     static constexpr uint64_t kBetweenBytesMax = uint64_t{16} << 30;
     /// Bytes that are moved after a trial before a core that has moved is a reason for others.
     static constexpr uint64_t kSettleBytes = 64u << 20;
-    /// Moved bytes after which a trial is given up if too few were measured: the peer takes no part.
+    /// Moved bytes after which a trial is given up if none were measured, or too few: the peer takes no part.
+    static constexpr uint64_t kSilentBytes = 4u << 20;
     static constexpr uint64_t kGiveUpBytes = 64u << 20;
 
     /// The way of the next block. `far`: the peer's core is; what all ways cost changes with that.
@@ -54,7 +62,7 @@ class CopyChoice {
             wait_ = moved_ + kBetweenUnknownBytes;
         }
         moved_ += bytes;
-        if (trying_ && moved_ > kGiveUpBytes) {
+        if (trying_ && moved_ > (measured_ == 0 ? kSilentBytes : kGiveUpBytes)) {
             end_trial(false);
         } else if (!trying_ && moved_ >= wait_) {
             begin_trial();
@@ -62,20 +70,22 @@ class CopyChoice {
         return trying_ ? tried_ : method_;
     }
 
-    /// A CPU, or both ends together, spent `ns` on these bytes.
-    void measured(CoopMethod method, uint64_t bytes, uint64_t ns) {
+    /// Of these bytes: the reader took so long, and before it the owner, who does nothing for a direct copy.
+    void measured(CoopMethod method, uint64_t bytes, uint64_t reader_ns, uint64_t owner_ns = 0) {
         if (bytes == 0) return;
         if (!trying_ || method != tried_) {
-            cost(method).add(bytes, ns);
+            cost(method).add(bytes, reader_ns, owner_ns);
             return;
         }
         measured_ += bytes;
         if (measured_ <= uncounted_) return;
         if (measured_ - bytes <= uncounted_) cost(method) = {};  // that was long ago
-        cost(method).add(bytes, ns);
-        const double ratio = cost(method).ps_a_byte() / cost(method_).ps_a_byte();
+        cost(method).add(bytes, reader_ns, owner_ns);
+        const double ratio = ps_a_byte(method) / ps_a_byte(method_);
         const uint64_t counted = measured_ - uncounted_;
-        if (counted >= trial_bytes_ || (counted >= kHopelessBytes && ratio > kHopeless)) end_trial(ratio < kGain);
+        if (counted >= trial_bytes_ || (counted >= trial_bytes_ / 4 && ratio > kHopeless)) {
+            end_trial(ratio < (unknown_ != 0 ? kFirstGain : kGain));
+        }
     }
 
     /// In use, apart from trials.
@@ -83,27 +93,37 @@ class CopyChoice {
     /// Changes of it so far.
     [[nodiscard]] uint32_t switches() const { return switches_; }
     /// 0: not measured yet.
-    [[nodiscard]] double ps_a_byte(CoopMethod method) const { return costs_[index(method)].ps_a_byte(); }
+    [[nodiscard]] double ps_a_byte(CoopMethod method) const {
+        const Cost& cost = costs_[index(method)];
+        if (method == CoopMethod::kDirect) return cost.reader.ps;
+        return both_ ? cost.reader.ps + cost.owner.ps : 2 * std::max(cost.reader.ps, cost.owner.ps);
+    }
 
   private:
     /// Time of a byte: a mean that forgets, in which one interrupted copy counts little.
-    class Cost {
-      public:
+    struct Mean {
+        static constexpr double kMemoryBytes = 512 << 10;
+        static constexpr double kOutlier = 4;
+
         void add(uint64_t bytes, uint64_t ns) {
             const double sample = 1000.0 * static_cast<double>(std::max<uint64_t>(ns, 1)) / static_cast<double>(bytes);
-            if (ps_ == 0) {
-                ps_ = sample;
+            if (ps == 0) {
+                ps = sample;
                 return;
             }
             const double weight = std::min(static_cast<double>(bytes) / kMemoryBytes, 1.0);
-            ps_ += weight * (std::min(sample, kOutlier * ps_) - ps_);
+            ps += weight * (std::min(sample, kOutlier * ps) - ps);
         }
-        [[nodiscard]] double ps_a_byte() const { return ps_; }
 
-      private:
-        static constexpr double kMemoryBytes = 512 << 10;
-        static constexpr double kOutlier = 4;
-        double ps_ = 0;
+        double ps = 0;
+    };
+    struct Cost {
+        void add(uint64_t bytes, uint64_t reader_ns, uint64_t owner_ns) {
+            reader.add(bytes, reader_ns);
+            owner.add(bytes, owner_ns);
+        }
+
+        Mean reader, owner;
     };
 
     [[nodiscard]] static size_t index(CoopMethod method) { return static_cast<size_t>(method); }
@@ -113,13 +133,13 @@ class CopyChoice {
     }
     void begin_trial() {
         // Something to compare with comes first.
-        if (cost(method_).ps_a_byte() == 0) return;
+        if (ps_a_byte(method_) == 0) return;
         tried_ = next(tried_);
         if (tried_ == method_) tried_ = next(tried_);
         const bool direct = tried_ == CoopMethod::kDirect;
         const bool first = !direct && !ring_tried_;
         uncounted_ = first ? kNewBytes : direct ? 0 : kColdBytes;
-        trial_bytes_ = first ? kFirstTrialBytes : kTrialBytes;
+        trial_bytes_ = first ? kFirstTrialBytes : direct ? kDirectTrialBytes : kTrialBytes;
         trying_ = true;
         measured_ = moved_ = 0;
     }
@@ -131,13 +151,13 @@ class CopyChoice {
             ++switches_;
         }
         if (unknown_ != 0) --unknown_;
-        between_ = takes_over ? kBetweenBytesMin : std::min(2 * between_, kBetweenBytesMax);
+        between_ = std::clamp(takes_over ? between_ / 2 : 2 * between_, kBetweenBytesMin, kBetweenBytesMax);
         wait_ = unknown_ != 0 ? kBetweenUnknownBytes : between_;
         moved_ = 0;
     }
 
     std::array<Cost, kCoopMethods> costs_;
-    uint64_t between_ = kBetweenBytesMin / 4;
+    uint64_t between_ = kBetweenBytesMin / 4;  ///< doubled by each of the first two trials
     uint64_t moved_ = 0;  ///< since the last trial began, or ended
     uint64_t wait_ = kBetweenUnknownBytes;
     /// Of the present trial:
@@ -148,6 +168,7 @@ class CopyChoice {
     uint32_t unknown_ = kCoopMethods - 1;  ///< ways to be tried soon
     CoopMethod method_ = CoopMethod::kDirect;  ///< the one that takes no memory
     CoopMethod tried_ = CoopMethod::kRingNontemporal;  ///< last; kRing is next
+    bool both_ = false;
     bool far_ = false;
     bool core_moved_ = false;  ///< since it was last found out what all ways cost
     bool trying_ = false;
@@ -175,7 +196,8 @@ class CopyChoices {
   private:
     /// A block of less fits the second cache of its reader; of more, none.
     static constexpr std::array<uint32_t, 2> kEnds = {256u << 10, 2u << 20};
-    std::array<CopyChoice, 2 * (kEnds.size() + 1)> choices_;
+    std::array<CopyChoice, 2 * (kEnds.size() + 1)> choices_ = {CopyChoice(false), CopyChoice(true), CopyChoice(false),
+                                                               CopyChoice(true),  CopyChoice(false), CopyChoice(true)};
 };
 
 }  // namespace velo::rma

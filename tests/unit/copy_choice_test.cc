@@ -38,7 +38,9 @@ class Machine {
             if (!direct && silent_) continue;
             // One piece of four is timed.
             const uint64_t timed = direct ? kBlock : blocks_++ % 2 == 0 ? kBlock / 2 : 0;
-            choice_.measured(method, timed, static_cast<uint64_t>(price * static_cast<double>(timed) / 1000));
+            const auto timed_ns = static_cast<uint64_t>(price * static_cast<double>(timed) / 1000);
+            // Both ends of the ring take half of it each.
+            choice_.measured(method, timed, direct ? timed_ns : timed_ns / 2, direct ? 0 : timed_ns / 2);
         }
         return ns;
     }
@@ -127,7 +129,7 @@ TEST(CopyChoice, a_core_that_moves_is_a_reason_to_try_again_soon) {
     ASSERT_EQ(machine.choice().method(), CoopMethod::kRing);
     machine.set(kNontemporalIsBest);
     machine.set_far(true);
-    machine.move(32 * kMiB);
+    machine.move(CopyChoice::kSettleBytes);
     EXPECT_EQ(machine.choice().method(), CoopMethod::kRingNontemporal);
 }
 
@@ -149,6 +151,17 @@ TEST(CopyChoice, a_trial_of_which_nothing_is_measured_is_given_up) {
     EXPECT_EQ(machine.choice().method(), CoopMethod::kDirect);
     EXPECT_EQ(machine.choice().ps_a_byte(CoopMethod::kRing), 0);
     EXPECT_GT(machine.moved(CoopMethod::kDirect), 850 * kMiB);
+}
+
+TEST(CopyChoice, in_one_direction_the_slower_end_of_a_ring_counts_twice) {
+    CopyChoice one(false), both(true);
+    for (CopyChoice* choice : {&one, &both}) {
+        choice->measured(CoopMethod::kRing, 1000, 80, 40);
+        choice->measured(CoopMethod::kDirect, 1000, 100);
+        EXPECT_NEAR(choice->ps_a_byte(CoopMethod::kDirect), 100, 0.1);
+    }
+    EXPECT_NEAR(one.ps_a_byte(CoopMethod::kRing), 160, 0.1);
+    EXPECT_NEAR(both.ps_a_byte(CoopMethod::kRing), 120, 0.1);
 }
 
 TEST(CopyChoice, one_copy_that_was_interrupted_counts_little) {
