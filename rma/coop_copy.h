@@ -102,10 +102,12 @@ class CoopCopy {
     /// Data of a block in one message of the ring, and so much at a time before others get their turn.
     static constexpr uint32_t kPieceBytes = 32u << 10;
     static constexpr uint32_t kBytesPerTurn = 256u << 10;
-    /// Of those, one is timed by both ends.
-    static constexpr uint32_t kPiecesPerMeasure = 4;
+    /// Of those pieces, one of this number is timed by both ends.
+    static constexpr uint32_t kPiecesPerMeasure = 2;
     /// Polls without data from a near peer, after which its part is taken over.
     static constexpr uint32_t kPatiencePolls = 64;
+    /// Blocks that are begun as if a peer still fetched from here, after it did so at the same time.
+    static constexpr uint32_t kBothBlocks = 16;
     /// Parts of a peer's blocks that are asked for by name: once for each thread whose direct copy was
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
@@ -166,7 +168,8 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
              .nla = nla,
              .key = op.remote.on_node_key,
              .offset = chunk.offset,
-             .both = assists(peer)};
+             .both = peer.both_blocks != 0 || assists(peer)};
+    if (peer.both_blocks != 0) --peer.both_blocks;
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
@@ -408,6 +411,7 @@ void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
         send_done(assist, Status::kAtuFault);
         return;
     }
+    if (peer.coop_blocks != 0) peer.both_blocks = kBothBlocks;
     // Named parts are counted from the block's beginning, and so is what answers them.
     assist.destination = header.compare;
     assist.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;

@@ -25,7 +25,7 @@ class CopyChoice {
     /// Bytes of a trial that are measured: through the ring, for the first time or not, and by direct copies. Those get
     /// their final time only after each buffer has been read this way once or twice.
     static constexpr uint64_t kTrialBytes = 1u << 20;
-    static constexpr uint64_t kFirstTrialBytes = 4u << 20;
+    static constexpr uint64_t kFirstTrialBytes = 2u << 20;
     static constexpr uint64_t kDirectTrialBytes = 8u << 20;
     /// The first bytes of a trial do not count: the ring's memory is out of the caches, or even new.
     static constexpr uint64_t kColdBytes = 512u << 10;

@@ -37,6 +37,7 @@ struct velo_peer {
     uint32_t answers = 0;             ///< to it that wait to be sent
     uint32_t coop_blocks = 0;         ///< that are fetched from it
     uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
+    uint32_t both_blocks = 0;         ///< next ones that count as fetched while it fetches from here, too
     uint64_t fetched_bytes = 0;       ///< of it in such blocks
     std::unique_ptr<velo::rma::CopyChoices> copy_choices;  ///< the way that they take; none before the first
     uint32_t heard = 0;               ///< the poll at which data of such a block came last

