@@ -34,18 +34,23 @@ class CopyChoice {
     static constexpr double kHopeless = 1.5;
     /// Another way takes over when it takes less than this part of the time: above what one way varies.
     static constexpr double kGain = 0.93;
-    /// The same of a first trial: memory that is new to both processes says little of what follows.
+    /// The same of a first trial of the ring: memory that is new to both processes says little of what follows.
     static constexpr double kFirstGain = 0.75;
-    /// Moved bytes before the first trial, while not every way is known, and between later trials: the longer, the more
-    /// often they have changed nothing.
+    /// Moved bytes before the first trial, so that two windows of 64 blocks have gone through the same memory, or many
+    /// bytes; between two trials while not every way is known; and between later ones: the longer, the more often they
+    /// have changed nothing.
+    static constexpr uint32_t kFirstBlocks = 128;
+    static constexpr uint64_t kFirstBytesMax = 64u << 20;
     static constexpr uint64_t kBetweenUnknownBytes = 1u << 20;
     static constexpr uint64_t kBetweenBytesMin = 32u << 20;
     static constexpr uint64_t kBetweenBytesMax = uint64_t{16} << 30;
     /// Bytes that are moved after a trial before a core that has moved is a reason for others.
     static constexpr uint64_t kSettleBytes = 64u << 20;
-    /// Moved bytes after which a trial is given up if none were measured, or too few: the peer takes no part.
+    /// Moved bytes after which a trial is given up if none were measured, or too few: the peer takes no part. A window
+    /// of blocks is begun before the first one is measured, so as many blocks must have been begun, too.
     static constexpr uint64_t kSilentBytes = 4u << 20;
     static constexpr uint64_t kGiveUpBytes = 64u << 20;
+    static constexpr uint32_t kGiveUpBlocks = 128;
 
     /// The way of the next block. `far`: the peer's core is; what all ways cost changes with that.
     [[nodiscard]] CoopMethod choose(uint32_t bytes, bool far) {
@@ -62,9 +67,10 @@ class CopyChoice {
             wait_ = moved_ + kBetweenUnknownBytes;
         }
         moved_ += bytes;
-        if (trying_ && moved_ > (measured_ == 0 ? kSilentBytes : kGiveUpBytes)) {
+        ++blocks_;
+        if (trying_ && blocks_ > kGiveUpBlocks && moved_ > (measured_ == 0 ? kSilentBytes : kGiveUpBytes)) {
             end_trial(false);
-        } else if (!trying_ && moved_ >= wait_) {
+        } else if (!trying_ && moved_ >= wait_ && (known_ || blocks_ >= kFirstBlocks || moved_ >= kFirstBytesMax)) {
             begin_trial();
         }
         return trying_ ? tried_ : method_;
@@ -84,7 +90,7 @@ class CopyChoice {
         const double ratio = ps_a_byte(method) / ps_a_byte(method_);
         const uint64_t counted = measured_ - uncounted_;
         if (counted >= trial_bytes_ || (counted >= trial_bytes_ / 4 && ratio > kHopeless)) {
-            end_trial(ratio < (unknown_ != 0 ? kFirstGain : kGain));
+            end_trial(ratio < (unknown_ != 0 && method != CoopMethod::kDirect ? kFirstGain : kGain));
         }
     }
 
@@ -141,7 +147,7 @@ class CopyChoice {
         uncounted_ = first ? kNewBytes : direct ? 0 : kColdBytes;
         trial_bytes_ = first ? kFirstTrialBytes : direct ? kDirectTrialBytes : kTrialBytes;
         trying_ = true;
-        measured_ = moved_ = 0;
+        measured_ = moved_ = blocks_ = 0;
     }
     void end_trial(bool takes_over) {
         trying_ = false;
@@ -151,6 +157,7 @@ class CopyChoice {
             ++switches_;
         }
         if (unknown_ != 0) --unknown_;
+        known_ = true;
         between_ = std::clamp(takes_over ? between_ / 2 : 2 * between_, kBetweenBytesMin, kBetweenBytesMax);
         wait_ = unknown_ != 0 ? kBetweenUnknownBytes : between_;
         moved_ = 0;
@@ -161,6 +168,7 @@ class CopyChoice {
     uint64_t moved_ = 0;  ///< since the last trial began, or ended
     uint64_t wait_ = kBetweenUnknownBytes;
     /// Of the present trial:
+    uint32_t blocks_ = 0;
     uint64_t measured_ = 0;
     uint64_t uncounted_ = 0;
     uint64_t trial_bytes_ = 0;
@@ -172,6 +180,7 @@ class CopyChoice {
     bool far_ = false;
     bool core_moved_ = false;  ///< since it was last found out what all ways cost
     bool trying_ = false;
+    bool known_ = false;  ///< there has been a trial
     bool ring_tried_ = false;
 };
 

@@ -152,6 +152,18 @@ TEST(CopyChoice, a_trial_of_which_nothing_is_measured_is_given_up) {
     EXPECT_GT(machine.moved(CoopMethod::kDirect), 850 * kMiB);
 }
 
+TEST(CopyChoice, a_window_that_is_begun_as_a_whole_is_waited_for) {
+    constexpr uint32_t kBlock = 4u << 20;
+    CopyChoice choice;
+    for (uint64_t moved = kBlock; moved < CopyChoice::kFirstBytesMax; moved += kBlock) {
+        EXPECT_EQ(choice.choose(kBlock, false), CoopMethod::kDirect);
+        choice.measured(CoopMethod::kDirect, kBlock, 1'000'000);
+    }
+    for (int i = 0; i < 64; ++i) EXPECT_EQ(choice.choose(kBlock, false), CoopMethod::kRing) << i;
+    for (int i = 0; i < 64; ++i) choice.measured(CoopMethod::kRing, kBlock / 2, 100'000, 100'000);
+    EXPECT_EQ(choice.method(), CoopMethod::kRing);
+}
+
 TEST(CopyChoice, in_one_direction_the_slower_end_of_a_ring_counts_twice) {
     CopyChoice one(false), both(true);
     for (CopyChoice* choice : {&one, &both}) {
