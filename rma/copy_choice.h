@@ -34,8 +34,11 @@ class CopyChoice {
     static constexpr double kHopeless = 1.5;
     /// Another way takes over when it takes less than this part of the time: above what one way varies.
     static constexpr double kGain = 0.93;
-    /// The same of a first trial of the ring: memory that is new to both processes says little of what follows.
+    /// The same of a first trial of the ring, whose memory is new to both processes. Between this and kFirstLoss such a
+    /// trial goes on, to as many bytes, in which that memory gets used.
     static constexpr double kFirstGain = 0.75;
+    static constexpr double kFirstLoss = 1.25;
+    static constexpr uint64_t kLongFirstTrialBytes = 8u << 20;
     /// Moved bytes before the first trial, so that two windows of 64 blocks have gone through the same memory, or many
     /// bytes; between two trials while not every way is known; and between later ones: the longer, the more often they
     /// have changed nothing.
@@ -89,8 +92,10 @@ class CopyChoice {
         cost(method).add(bytes, reader_ns, owner_ns);
         const double ratio = ps_a_byte(method) / ps_a_byte(method_);
         const uint64_t counted = measured_ - uncounted_;
-        if (counted >= trial_bytes_ || (counted >= trial_bytes_ / 4 && ratio > kHopeless)) {
-            end_trial(ratio < (unknown_ != 0 && method != CoopMethod::kDirect ? kFirstGain : kGain));
+        if (counted >= trial_bytes_ && trial_bytes_ == kFirstTrialBytes && ratio >= kFirstGain && ratio < kFirstLoss) {
+            trial_bytes_ = kLongFirstTrialBytes;
+        } else if (counted >= trial_bytes_ || (counted >= trial_bytes_ / 4 && ratio > kHopeless)) {
+            end_trial(ratio < kGain);
         }
     }
 

@@ -175,6 +175,28 @@ TEST(CopyChoice, in_one_direction_the_slower_end_of_a_ring_counts_twice) {
     EXPECT_NEAR(both.ps_a_byte(CoopMethod::kRing), 120, 0.1);
 }
 
+TEST(CopyChoice, a_first_trial_that_is_close_goes_on_until_the_ring_has_been_used) {
+    // A ring that takes 0.9 of the direct copies' time at first, and 0.6 after 5 MiB.
+    CopyChoice choice;
+    constexpr uint32_t kBytes = 256u << 10;
+    uint64_t through_ring = 0;
+    uint64_t direct = 0;
+    while (through_ring < 16 * kMiB && direct < 64 * kMiB) {
+        const CoopMethod method = choice.choose(kBytes, false);
+        if (method == CoopMethod::kDirect) {
+            direct += kBytes;
+            choice.measured(method, kBytes, kBytes / 10);
+        } else {
+            through_ring += kBytes;
+            const uint64_t percent = through_ring < 5 * kMiB ? 90 : 60;
+            const uint64_t ns = method == CoopMethod::kRing ? kBytes * percent / 2000 : kBytes / 5;
+            choice.measured(method, kBytes, ns, ns);
+        }
+    }
+    EXPECT_EQ(choice.method(), CoopMethod::kRing);
+    EXPECT_LT(direct, 48 * kMiB) << "without another trial";
+}
+
 TEST(CopyChoice, one_copy_that_was_interrupted_counts_little) {
     Machine machine(kDirectIsBest);
     machine.move(512 * kMiB);
