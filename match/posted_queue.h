@@ -1,0 +1,85 @@
+/// Receives that wait for their message.
+///
+/// One table holds all kinds: a receive that leaves something open has a key of its own. A message looks for the one
+/// key of each kind that is present, and takes the receive that was posted first among those found.
+///
+/// Owner: the match engine. Thread: the engine's, under its lock. Invariant: each posted receive is found until it is
+/// taken or withdrawn. Its links lie in its request, so posting allocates nothing but the table's bins.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "match/envelope.h"
+#include "match/key_table.h"
+#include "velo/base/check.h"
+
+namespace velo::match {
+
+/// Part of the request of a receive, which stays where it is while it is posted.
+struct Posted {
+    KeyLinks<Posted*> links;
+    uint64_t number;  ///< in order of posting; 64 bits do not wrap
+    Envelope envelope;
+};
+
+struct PostedStore {
+    using Ref = Posted*;
+    static constexpr Ref kNone = nullptr;
+
+    [[nodiscard]] static KeyLinks<Posted*>& links(Ref posted) { return posted->links; }
+    [[nodiscard]] static const Envelope& key(Ref posted) { return posted->envelope; }
+    [[nodiscard]] static bool take_bin() { return true; }
+};
+
+template <class Hash = EnvelopeHash>
+class PostedQueue {
+  public:
+    void post(Posted& posted, const Envelope& receive) {
+        posted.envelope = receive;
+        posted.number = posted_++;
+        table_.append(&posted);
+        const Kind kind = kind_of(receive);
+        ++counts_[index(kind)];
+        if (kind != Kind::kExact) ++open_;
+    }
+
+    /// The first of those that were posted and fit the message, which is no longer posted then. nullptr: none fits.
+    [[nodiscard]] Posted* take(const Envelope& message) {
+        Posted* found = find(message);
+        if (found != nullptr) withdraw(*found);
+        return found;
+    }
+
+    /// The same, and it stays posted.
+    [[nodiscard]] Posted* find(const Envelope& message) const {
+        Posted* found = counts_[index(Kind::kExact)] != 0 ? table_.first(message) : nullptr;
+        if (open_ == 0) return found;
+        for (const Kind kind : kOpenKinds) {
+            if (counts_[index(kind)] == 0 || !can_fit(kind, message)) continue;
+            Posted* const other = table_.first(opened(message, kind));
+            if (other != nullptr && (found == nullptr || other->number < found->number)) found = other;
+        }
+        return found;
+    }
+
+    /// Of a receive that is posted.
+    void withdraw(Posted& posted) {
+        const Kind kind = kind_of(posted.envelope);
+        VELO_DCHECK(counts_[index(kind)] != 0, "a receive is withdrawn that was not posted");
+        table_.remove(&posted);
+        --counts_[index(kind)];
+        if (kind != Kind::kExact) --open_;
+    }
+
+    [[nodiscard]] uint64_t size() const { return counts_[index(Kind::kExact)] + uint64_t{open_}; }
+
+  private:
+    PostedStore store_;
+    KeyTable<PostedStore, Hash> table_{store_};
+    std::array<uint32_t, kKinds> counts_{};
+    uint32_t open_ = 0;  ///< of those, all but the exact ones
+    uint64_t posted_ = 0;
+};
+
+}  // namespace velo::match

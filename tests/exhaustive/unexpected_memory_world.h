@@ -1,0 +1,452 @@
+/// Senders and one receiver that has little memory for unexpected messages, for the explorer: MPI programs in, and
+/// every interleaving of their calls and of the messages between them. Each match is compared with MPI's rules; each
+/// program must be able to end from every state.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "match/envelope.h"
+#include "match/pending_sends.h"
+#include "match/refusals.h"
+#include "tests/exhaustive/explorer.h"
+
+namespace velo::exhaustive {
+
+/// Readings of the protocol that are not safe, or were needed to find out that they are.
+enum class Reading {
+    kProduction,
+    kAgeIgnored,         ///< a request of an older age is taken
+    kNotSticky,          ///< a flagged sender's message gets a record when there is memory
+    kSeesAll,            ///< a flagged sender's message matches receives that were not offered
+    kFlaggedRefused,     ///< a flagged sender's message is refused even if it fits
+    kOldRefusalCounts,   ///< a message that was refused for its age waits for an offer
+    kNoOffers,           ///< a receive tells no sender
+    kOneFitForTwo,       ///< two receives of one offer choose the same message
+    kOffersUnended,      ///< offers are sent while a pass is open
+    kEndsAtOnce,         ///< a pass ends before its messages are requested
+    kAllAreFirst,        ///< each request says that none waits before it
+    kEagerPastQueue,     ///< a message goes eagerly although others wait
+    kReadings,
+};
+
+struct MemoryProgram {
+    struct Send {
+        int32_t tag;
+        bool waits = false;  ///< until the message is accepted
+        uint32_t context = 0;
+    };
+    struct Call {
+        int32_t source;
+        int32_t tag;
+        bool waits = true;  ///< until this receive and all before it are complete
+        uint32_t context = 0;
+    };
+
+    std::vector<std::vector<Send>> senders;
+    std::vector<Call> calls;
+    uint32_t records = 0;
+    uint32_t grants = 0;  ///< of each sender: records beside the others, for messages that go eagerly
+    uint32_t window = 1;
+    uint32_t offers_max = 1;
+    uint32_t channel_max = 8;  ///< messages under way to the receiver, for each sender
+    bool full_passes = false;  ///< may begin whenever there is a record
+    uint32_t requests_max = ~0u;  ///< of all senders
+    Reading reading = Reading::kProduction;
+};
+
+class MemoryWorld {
+  public:
+    enum class Kind : uint8_t { kSend, kTransmit, kReceiverHears, kSenderHears, kCall, kOffer, kResendAll };
+    struct Step {
+        Kind kind = Kind::kCall;
+        uint8_t sender = 0;
+    };
+    struct Message {
+        enum class Kind : uint8_t { kEager, kRequest, kEnd, kGrant, kAccepted, kRefused, kOffers, kResendAll };
+
+        Kind kind;
+        uint8_t id = 0;
+        bool first = false;
+        uint32_t age = 0;
+        std::vector<match::Envelope> receives = {};
+    };
+    struct Queue {
+        using Ref = int;
+        static constexpr Ref kNone = -1;
+
+        [[nodiscard]] Ref first() const { return all.empty() ? kNone : 0; }
+        [[nodiscard]] Ref last() const { return static_cast<int>(all.size()) - 1; }
+        [[nodiscard]] Ref after(Ref ref) const { return ref == last() ? kNone : ref + 1; }
+        [[nodiscard]] match::Pending& at(Ref ref) { return all[static_cast<size_t>(ref)]; }
+        template <class Test>
+        [[nodiscard]] Ref first_fit(const match::Envelope& receive, Test&& test) const {
+            for (int ref = 0; ref <= last(); ++ref) {
+                const match::Pending& one = all[static_cast<size_t>(ref)];
+                if (match::fits(receive, one.envelope) && test(one)) return ref;
+            }
+            return kNone;
+        }
+
+        std::vector<match::Pending> all;
+    };
+    struct Sender {
+        Queue queue;
+        match::PendingSends<Queue> machine;
+        match::Refusals refusals;  ///< the receiver's
+        std::vector<Message> to_receiver;
+        std::vector<Message> to_sender;
+        uint32_t grants = 0;
+        uint8_t sent = 0;
+        uint64_t matched = 0;  ///< bits
+    };
+    struct Posted {
+        match::Envelope envelope;
+        match::PostNumber number;
+    };
+    struct Record {
+        uint8_t sender;
+        uint8_t id;
+        bool granted;
+    };
+    struct State {
+        std::vector<Sender> senders;
+        std::vector<Posted> posted;
+        std::vector<Record> records;
+        match::PostNumber next_post = 0;
+        uint8_t calls = 0;
+        bool waiting = false;
+        uint32_t requests = 0;  ///< not part of the key
+        std::string error;
+    };
+
+    explicit MemoryWorld(MemoryProgram program) : program_(std::move(program)) {}
+
+    [[nodiscard]] State initial() const {
+        State state;
+        state.senders.resize(program_.senders.size());
+        for (Sender& sender : state.senders) sender.grants = program_.grants;
+        return state;
+    }
+
+    void append_steps(const State& state, std::vector<Step>& steps) const {
+        for (uint8_t s = 0; s < state.senders.size(); ++s) {
+            const Sender& sender = state.senders[s];
+            const auto& program = program_.senders[s];
+            const uint32_t last = sender.sent - 1u;
+            const bool blocked = sender.sent != 0 && program[last].waits && in_queue(sender, last);
+            if (sender.sent < program.size() && !blocked) steps.push_back({Kind::kSend, s});
+            if (sender.to_receiver.size() < program_.channel_max) {
+                Sender copy = sender;
+                if (copy.machine.next(copy.queue, program_.window).kind != Next::Kind::kNothing) {
+                    steps.push_back({Kind::kTransmit, s});
+                }
+            }
+            if (!sender.to_receiver.empty()) steps.push_back({Kind::kReceiverHears, s});
+            if (!sender.to_sender.empty()) steps.push_back({Kind::kSenderHears, s});
+            const match::Refusals& refusals = sender.refusals;
+            const bool open = refusals.pass_open() && program_.reading != Reading::kOffersUnended;
+            if (!refusals.flagged() || open) continue;
+            if (program_.reading != Reading::kNoOffers && sender.to_sender.size() < 8 &&
+                !unoffered(state, s).empty()) {
+                steps.push_back({Kind::kOffer, s});
+            }
+            if (program_.full_passes && budgeted(state) < program_.records) steps.push_back({Kind::kResendAll, s});
+        }
+        if (state.calls < program_.calls.size() && !(state.waiting && !state.posted.empty())) steps.push_back({});
+    }
+
+    uint32_t apply(State& state, Step step) const {
+        Sender* const sender = step.kind == Kind::kCall ? nullptr : &state.senders[step.sender];
+        switch (step.kind) {
+            case Kind::kSend: send(*sender, step.sender); break;
+            case Kind::kTransmit: transmit(state, *sender); break;
+            case Kind::kReceiverHears: receiver_hears(state, step.sender); break;
+            case Kind::kSenderHears: sender_hears(state, *sender); break;
+            case Kind::kCall: call(state); break;
+            case Kind::kOffer: offer(state, step.sender); break;
+            case Kind::kResendAll:
+                sender->to_sender.push_back({.kind = Message::Kind::kResendAll, .age = sender->refusals.resend_all()});
+                break;
+        }
+        return 0;
+    }
+
+    [[nodiscard]] uint32_t goals() const { return 1; }
+    [[nodiscard]] uint32_t goals_met(const State& state) const {
+        if (state.calls < program_.calls.size() || !state.posted.empty()) return 0;
+        for (size_t s = 0; s < state.senders.size(); ++s) {
+            if (state.senders[s].sent < program_.senders[s].size() || !state.senders[s].queue.all.empty()) return 0;
+        }
+        return 1;
+    }
+
+    [[nodiscard]] std::string violation(const State& state) const {
+        if (!state.error.empty()) return state.error;
+        if (budgeted(state) > program_.records) return "more records than the budget has";
+        if (state.requests > program_.requests_max) return "more requests than the limit";
+        for (const Sender& sender : state.senders) {
+            // One answer for each request, and one pass: so much room keeps the receiver from ever waiting for any.
+            const auto answers = std::ranges::count_if(
+                sender.to_sender, [](const Message& one) { return one.kind != Message::Kind::kGrant; });
+            if (program_.reading == Reading::kProduction && answers > program_.window + 1) {
+                return "more to a sender than its window and a pass";
+            }
+        }
+        return {};
+    }
+
+    void append_key(const State& state, Key& key) const {
+        const auto put = [&key](uint64_t value) { key.push_back(static_cast<uint8_t>(value)); };
+        for (const Sender& sender : state.senders) {
+            const uint32_t age = sender.refusals.age();
+            put(sender.sent);
+            put(sender.grants);
+            put(sender.matched);
+            put(sender.matched >> 8);
+            put(sender.refusals.flagged() + 2 * sender.refusals.pass_open() + 4 * sender.machine.end_owed());
+            put(sender.refusals.flagged() ? sender.refusals.seen() : 0);
+            put(age - sender.machine.age());
+            put(sender.machine.unanswered());
+            put(sender.machine.end_owed() ? sender.machine.pass_end() : 0);
+            put(sender.queue.all.size());
+            for (const match::Pending& one : sender.queue.all) {
+                put(one.number);
+                put(static_cast<uint32_t>(one.state) + 4 * (one.chosen_age == sender.machine.age()));
+            }
+            for (const auto* channel : {&sender.to_receiver, &sender.to_sender}) {
+                put(channel->size());
+                for (const Message& message : *channel) {
+                    put(static_cast<uint32_t>(message.kind) + 16 * message.first);
+                    put(message.id);
+                    put(age - message.age);
+                    put(message.receives.size());
+                    for (const match::Envelope& one : message.receives) put(one.context), put(one.source), put(one.tag);
+                }
+            }
+        }
+        put(state.posted.size());
+        for (const Posted& one : state.posted) put(one.number);
+        put(state.records.size());
+        for (const Record& one : state.records) put(one.sender), put(one.id), put(one.granted);
+        put(state.calls);
+        put(state.waiting);
+        put(state.error.size());
+    }
+
+    [[nodiscard]] std::string describe(Step step) const {
+        static constexpr const char* kNames[] = {"send", "transmit", "receiver-hears", "sender-hears",
+                                                 "call", "offer",    "resend-all"};
+        return std::string(kNames[static_cast<size_t>(step.kind)]) + std::to_string(step.sender);
+    }
+    [[nodiscard]] uint32_t step_class(Step step) const {
+        return static_cast<uint32_t>(step.kind) + 8u * step.sender;
+    }
+
+  private:
+    using Next = match::PendingSends<Queue>::Next;
+
+    [[nodiscard]] static size_t budgeted(const State& state) {
+        return static_cast<size_t>(std::ranges::count(state.records, false, &Record::granted));
+    }
+    [[nodiscard]] static bool in_queue(const Sender& sender, uint64_t id) {
+        return std::ranges::any_of(sender.queue.all, [id](const match::Pending& one) { return one.number == id; });
+    }
+    [[nodiscard]] match::Envelope envelope(uint8_t s, uint32_t id) const {
+        const MemoryProgram::Send& send = program_.senders[s][id];
+        return {.context = send.context, .source = s, .tag = send.tag};
+    }
+    [[nodiscard]] static std::vector<Posted>::iterator oldest_fit(State& state, const match::Envelope& message) {
+        return std::ranges::find_if(state.posted,
+                                    [&](const Posted& one) { return match::fits(one.envelope, message); });
+    }
+    [[nodiscard]] std::vector<Posted> unoffered(const State& state, uint8_t s) const {
+        std::vector<Posted> found;
+        for (const Posted& one : state.posted) {
+            const bool of_sender = one.envelope.source == match::kAnySource || one.envelope.source == s;
+            if (one.number >= state.senders[s].refusals.seen() && of_sender) found.push_back(one);
+        }
+        return found;
+    }
+
+    void send(Sender& sender, uint8_t s) const {
+        const bool alone = sender.queue.all.empty() || program_.reading == Reading::kEagerPastQueue;
+        if (alone && sender.grants != 0) {
+            --sender.grants;
+            sender.to_receiver.push_back({.kind = Message::Kind::kEager, .id = sender.sent++});
+            return;
+        }
+        sender.queue.all.push_back({.number = sender.sent,
+                                    .envelope = envelope(s, sender.sent),
+                                    .chosen_age = 0,
+                                    .state = match::Pending::State::kWaits});
+        ++sender.sent;
+    }
+
+    void transmit(State& state, Sender& sender) const {
+        const Next next = sender.machine.next(sender.queue, program_.window);
+        if (next.kind == Next::Kind::kEnd) {
+            sender.to_receiver.push_back({.kind = Message::Kind::kEnd, .age = next.age});
+            return;
+        }
+        ++state.requests;
+        const auto id = static_cast<uint8_t>(sender.queue.at(next.ref).number);
+        const bool first = next.first || program_.reading == Reading::kAllAreFirst;
+        sender.to_receiver.push_back({.kind = Message::Kind::kRequest, .id = id, .first = first, .age = next.age});
+    }
+
+    void receiver_hears(State& state, uint8_t s) const {
+        Sender& sender = state.senders[s];
+        const Message message = sender.to_receiver.front();
+        sender.to_receiver.erase(sender.to_receiver.begin());
+        if (message.kind == Message::Kind::kEnd) {
+            if (!sender.refusals.on_end(message.age) && program_.reading != Reading::kOffersUnended) {
+                state.error = "an end of no pass";
+            }
+            return;
+        }
+        if (message.kind == Message::Kind::kEager) {
+            const auto fit = oldest_fit(state, envelope(s, message.id));
+            if (fit == state.posted.end()) {
+                state.records.push_back({s, message.id, true});
+                return;
+            }
+            matched(state, s, message.id, *fit);
+            state.posted.erase(fit);
+            sender.to_sender.push_back({.kind = Message::Kind::kGrant});
+            return;
+        }
+        const bool accepted = receive_request(state, s, message);
+        sender.to_sender.push_back({.kind = accepted ? Message::Kind::kAccepted : Message::Kind::kRefused,
+                                    .id = message.id,
+                                    .age = message.age});
+    }
+
+    bool receive_request(State& state, uint8_t s, const Message& message) const {
+        using Answer = match::Refusals::Verdict;
+        match::Refusals& refusals = state.senders[s].refusals;
+        const match::Envelope envelope = this->envelope(s, message.id);
+        const auto fit = oldest_fit(state, envelope);
+        const match::PostNumber number = fit == state.posted.end() ? match::kNoPost : fit->number;
+        const uint32_t age = program_.reading == Reading::kAgeIgnored ? refusals.age() : message.age;
+        Answer verdict = refusals.on_request(age, message.first, number);
+        const bool right_age = age == refusals.age();
+        if (right_age && refusals.flagged()) {
+            if (program_.reading == Reading::kNotSticky && fit == state.posted.end()) verdict = Answer::kRecord;
+            if (program_.reading == Reading::kSeesAll && fit != state.posted.end()) verdict = Answer::kMatch;
+            if (program_.reading == Reading::kFlaggedRefused) verdict = Answer::kRefuse;
+        }
+        if (verdict == Answer::kMatch) {
+            matched(state, s, message.id, *fit);
+            state.posted.erase(fit);
+            return true;
+        }
+        if (verdict == Answer::kRefuse) return false;
+        if (fit != state.posted.end()) state.error = "a message gets a record although a receive fits";
+        if (budgeted(state) >= program_.records) {
+            refusals.refuse(state.next_post);
+            return false;
+        }
+        state.records.push_back({s, message.id, false});
+        return true;
+    }
+
+    /// Against MPI's rules: no message of the same sender that was sent before and fits, and no receive that was
+    /// posted before and fits.
+    void matched(State& state, uint8_t s, uint8_t id, const Posted& posted) const {
+        for (uint8_t earlier = 0; earlier < id; ++earlier) {
+            const bool open = (state.senders[s].matched >> earlier & 1) == 0;
+            if (open && match::fits(posted.envelope, envelope(s, earlier))) state.error = "a message was overtaken";
+        }
+        for (const Posted& other : state.posted) {
+            if (other.number < posted.number && match::fits(other.envelope, envelope(s, id))) {
+                state.error = "a receive was passed over";
+            }
+        }
+        state.senders[s].matched |= uint64_t{1} << id;
+    }
+
+    void sender_hears(State& state, Sender& sender) const {
+        const Message message = sender.to_sender.front();
+        sender.to_sender.erase(sender.to_sender.begin());
+        const auto one = std::ranges::find(sender.queue.all, message.id, &match::Pending::number);
+        const bool answer = message.kind == Message::Kind::kAccepted || message.kind == Message::Kind::kRefused;
+        if (answer && one == sender.queue.all.end()) {
+            state.error = "an answer for a message that has left";
+            return;
+        }
+        switch (message.kind) {
+            case Message::Kind::kGrant: ++sender.grants; break;
+            case Message::Kind::kAccepted:
+                if (one->state != match::Pending::State::kRequested) {
+                    state.error = "a message is taken that was requested with an older age";
+                    return;
+                }
+                sender.machine.on_accepted(*one);
+                sender.queue.all.erase(one);
+                break;
+            case Message::Kind::kRefused: {
+                const bool counts = program_.reading == Reading::kOldRefusalCounts;
+                if (counts && one->state == match::Pending::State::kWaits) one->state = match::Pending::State::kRefused;
+                sender.machine.on_refused(*one, message.age);
+                break;
+            }
+            case Message::Kind::kOffers:
+                if (program_.reading == Reading::kOneFitForTwo) {
+                    // As if each were offered alone.
+                    for (const match::Envelope& receive : message.receives) {
+                        for (match::Pending& pending : sender.queue.all) pending.chosen_age = 0;
+                        sender.machine.on_offers(sender.queue, message.age, &receive, 1);
+                    }
+                } else {
+                    sender.machine.on_offers(sender.queue, message.age, message.receives.data(),
+                                             static_cast<uint32_t>(message.receives.size()));
+                }
+                if (program_.reading == Reading::kEndsAtOnce) {
+                    sender.to_receiver.push_back({.kind = Message::Kind::kEnd, .age = message.age});
+                }
+                break;
+            default: sender.machine.on_resend_all(sender.queue, message.age); break;
+        }
+    }
+
+    void call(State& state) const {
+        const MemoryProgram::Call& call = program_.calls[state.calls++];
+        state.waiting = call.waits;
+        const Posted posted = {.envelope = {.context = call.context, .source = call.source, .tag = call.tag},
+                               .number = state.next_post};
+        const auto record = std::ranges::find_if(state.records, [&](const Record& one) {
+            return match::fits(posted.envelope, envelope(one.sender, one.id));
+        });
+        if (record != state.records.end()) {
+            matched(state, record->sender, record->id, posted);
+            Sender& sender = state.senders[record->sender];
+            if (record->granted) sender.to_sender.push_back({.kind = Message::Kind::kGrant});
+            state.records.erase(record);
+            return;
+        }
+        ++state.next_post;
+        state.posted.push_back(posted);
+    }
+
+    void offer(State& state, uint8_t s) const {
+        std::vector<Posted> open = unoffered(state, s);
+        match::PostNumber end = state.next_post;
+        if (open.size() > program_.offers_max) {
+            end = open[program_.offers_max].number;
+            open.resize(program_.offers_max);
+        }
+        Message message = {.kind = Message::Kind::kOffers};
+        match::Refusals& refusals = state.senders[s].refusals;
+        if (refusals.pass_open() && !refusals.on_end(refusals.age())) return;
+        message.age = refusals.offer(end);
+        for (const Posted& one : open) message.receives.push_back(one.envelope);
+        state.senders[s].to_sender.push_back(std::move(message));
+    }
+
+    MemoryProgram program_;
+};
+
+}  // namespace velo::exhaustive
