@@ -10,6 +10,7 @@
 
 #include "match/envelope.h"
 #include "match/pending_sends.h"
+#include "match/probe_watch.h"
 #include "match/refusals.h"
 #include "tests/exhaustive/explorer.h"
 
@@ -29,6 +30,11 @@ enum class Reading {
     kEndsAtOnce,         ///< a pass ends before its messages are requested
     kAllAreFirst,        ///< each request says that none waits before it
     kEagerPastQueue,     ///< a message goes eagerly although others wait
+    kProbeUnoffered,     ///< a probe tells no sender
+    kProbePassesBy,      ///< a probe finds a message that a posted receive fits
+    kProbeUntold,        ///< a probe finds a message of a sender that was not told
+    kAcceptedUnseen,     ///< a probe goes on although the message that was chosen for it has matched
+    kProbeStays,         ///< a message that was found is still found when a receive was posted that fits it
     kReadings,
 };
 
@@ -38,11 +44,16 @@ struct MemoryProgram {
         bool waits = false;  ///< until the message is accepted
         uint32_t context = 0;
     };
+    /// A probe waits until it has found a message; the next receive of `probed` is for that one. A poll probes once,
+    /// and does not look at the result.
+    enum class Kind : uint8_t { kReceive, kProbe, kPoll };
     struct Call {
         int32_t source;
         int32_t tag;
         bool waits = true;  ///< until this receive and all before it are complete
         uint32_t context = 0;
+        Kind kind = Kind::kReceive;
+        bool probed = false;
     };
 
     std::vector<std::vector<Send>> senders;
@@ -99,12 +110,14 @@ class MemoryWorld {
         std::vector<Message> to_receiver;
         std::vector<Message> to_sender;
         uint32_t grants = 0;
+        uint32_t probe_round = 0;  ///< that was offered to it
         uint8_t sent = 0;
         uint64_t matched = 0;  ///< bits
     };
     struct Posted {
         match::Envelope envelope;
         match::PostNumber number;
+        int expected = -1;  ///< sender and message, of a receive for a message that was probed
     };
     struct Record {
         uint8_t sender;
@@ -118,6 +131,9 @@ class MemoryWorld {
         match::PostNumber next_post = 0;
         uint8_t calls = 0;
         bool waiting = false;
+        match::ProbeWatch watch;
+        bool probing = false;
+        int probed = -1;  ///< sender and message
         uint32_t requests = 0;  ///< not part of the key
         std::string error;
     };
@@ -149,13 +165,14 @@ class MemoryWorld {
             const match::Refusals& refusals = sender.refusals;
             const bool open = refusals.pass_open() && program_.reading != Reading::kOffersUnended;
             if (!refusals.flagged() || open) continue;
-            if (program_.reading != Reading::kNoOffers && sender.to_sender.size() < 8 &&
-                !unoffered(state, s).empty()) {
+            const bool wanted = !unoffered(state, s).empty() || probe_unoffered(state, sender);
+            if (program_.reading != Reading::kNoOffers && sender.to_sender.size() < 8 && wanted) {
                 steps.push_back({Kind::kOffer, s});
             }
             if (program_.full_passes && budgeted(state) < program_.records) steps.push_back({Kind::kResendAll, s});
         }
-        if (state.calls < program_.calls.size() && !(state.waiting && !state.posted.empty())) steps.push_back({});
+        if (state.calls == program_.calls.size() || (state.waiting && !state.posted.empty())) return;
+        if (!state.probing || probe_finds(state) >= 0) steps.push_back({});
     }
 
     uint32_t apply(State& state, Step step) const {
@@ -204,6 +221,7 @@ class MemoryWorld {
             const uint32_t age = sender.refusals.age();
             put(sender.sent);
             put(sender.grants);
+            put(sender.probe_round == state.watch.round());
             put(sender.matched);
             put(sender.matched >> 8);
             put(sender.refusals.flagged() + 2 * sender.refusals.pass_open() + 4 * sender.machine.end_owed());
@@ -232,7 +250,10 @@ class MemoryWorld {
         put(state.records.size());
         for (const Record& one : state.records) put(one.sender), put(one.id), put(one.granted);
         put(state.calls);
-        put(state.waiting);
+        put(state.waiting + 2 * state.probing + 4 * state.watch.active() + 8 * (state.watch.found() != nullptr));
+        put(static_cast<uint32_t>(state.probed));
+        if (const auto* found = state.watch.found()) put(found->peer), put(found->message);
+        for (const Posted& one : state.posted) put(static_cast<uint32_t>(one.expected));
         put(state.error.size());
     }
 
@@ -262,6 +283,9 @@ class MemoryWorld {
         return std::ranges::find_if(state.posted,
                                     [&](const Posted& one) { return match::fits(one.envelope, message); });
     }
+    [[nodiscard]] static match::Envelope envelope(const MemoryProgram::Call& call) {
+        return {.context = call.context, .source = call.source, .tag = call.tag};
+    }
     [[nodiscard]] std::vector<Posted> unoffered(const State& state, uint8_t s) const {
         std::vector<Posted> found;
         for (const Posted& one : state.posted) {
@@ -269,6 +293,21 @@ class MemoryWorld {
             if (one.number >= state.senders[s].refusals.seen() && of_sender) found.push_back(one);
         }
         return found;
+    }
+
+    [[nodiscard]] bool probe_unoffered(const State& state, const Sender& sender) const {
+        const uint32_t round = state.watch.round();
+        return round != 0 && round != sender.probe_round && program_.reading != Reading::kProbeUnoffered;
+    }
+    static int name(uint32_t s, uint64_t id) { return static_cast<int>(64 * s + id); }
+    /// The sender and message that the present probe finds, or -1.
+    [[nodiscard]] int probe_finds(const State& state) const {
+        const match::Envelope pattern = envelope(program_.calls[state.calls]);
+        for (const Record& one : state.records) {
+            if (match::fits(pattern, envelope(one.sender, one.id))) return name(one.sender, one.id);
+        }
+        const match::ProbeWatch::Found* const found = state.watch.found();
+        return found == nullptr || !(state.watch.pattern() == pattern) ? -1 : name(found->peer, found->message);
     }
 
     void send(Sender& sender, uint8_t s) const {
@@ -343,14 +382,29 @@ class MemoryWorld {
             state.posted.erase(fit);
             return true;
         }
-        if (verdict == Answer::kRefuse) return false;
+        if (verdict == Answer::kRefuse) {
+            if (right_age) refused(state, s, message.id, number, true);
+            return false;
+        }
         if (fit != state.posted.end()) state.error = "a message gets a record although a receive fits";
         if (budgeted(state) >= program_.records) {
+            const bool flagged = refusals.flagged();
             refusals.refuse(state.next_post);
+            refused(state, s, message.id, number, flagged);
             return false;
         }
         state.records.push_back({s, message.id, false});
+        state.watch.on_accepted(found(s, message.id));
         return true;
+    }
+    [[nodiscard]] match::ProbeWatch::Found found(uint8_t s, uint8_t id) const {
+        return {.envelope = envelope(s, id), .peer = s, .message = id};
+    }
+    void refused(State& state, uint8_t s, uint8_t id, match::PostNumber fit, bool flagged) const {
+        if (program_.reading == Reading::kProbePassesBy) fit = match::kNoPost;
+        const bool told = !flagged || state.senders[s].probe_round == state.watch.round() ||
+                          program_.reading == Reading::kProbeUntold;
+        state.watch.on_refused(found(s, id), fit, told);
     }
 
     /// Against MPI's rules: no message of the same sender that was sent before and fits, and no receive that was
@@ -365,6 +419,10 @@ class MemoryWorld {
                 state.error = "a receive was passed over";
             }
         }
+        if (posted.expected >= 0 && posted.expected != name(s, id)) {
+            state.error = "another message than the probe found";
+        }
+        if (program_.reading != Reading::kAcceptedUnseen) state.watch.on_accepted(found(s, id));
         state.senders[s].matched |= uint64_t{1} << id;
     }
 
@@ -413,10 +471,23 @@ class MemoryWorld {
     }
 
     void call(State& state) const {
-        const MemoryProgram::Call& call = program_.calls[state.calls++];
+        const MemoryProgram::Call& call = program_.calls[state.calls];
+        if (call.kind == MemoryProgram::Kind::kProbe) return probe(state, call);
+        if (call.kind == MemoryProgram::Kind::kPoll) {
+            if (probe_finds(state) < 0) state.watch.watch(envelope(call));
+            ++state.calls;
+            state.waiting = false;
+            return;
+        }
+        ++state.calls;
         state.waiting = call.waits;
-        const Posted posted = {.envelope = {.context = call.context, .source = call.source, .tag = call.tag},
-                               .number = state.next_post};
+        Posted posted = {.envelope = envelope(call), .number = state.next_post};
+        if (call.probed) {
+            const auto s = static_cast<uint8_t>(state.probed / 64);
+            posted.expected = state.probed;
+            posted.envelope = envelope(s, static_cast<uint32_t>(state.probed % 64));
+            state.probed = -1;
+        }
         const auto record = std::ranges::find_if(state.records, [&](const Record& one) {
             return match::fits(posted.envelope, envelope(one.sender, one.id));
         });
@@ -429,6 +500,29 @@ class MemoryWorld {
         }
         ++state.next_post;
         state.posted.push_back(posted);
+        if (program_.reading != Reading::kProbeStays) state.watch.on_posted(posted.envelope);
+    }
+
+    void probe(State& state, const MemoryProgram::Call& call) const {
+        const int found = probe_finds(state);
+        state.probing = found < 0;
+        if (found < 0) return state.watch.watch(envelope(call));
+        state.watch.end();
+        state.probed = found;
+        ++state.calls;
+        state.waiting = false;
+        const auto s = static_cast<uint8_t>(found / 64);
+        for (int earlier = 0; earlier < found % 64; ++earlier) {
+            const bool open = (state.senders[s].matched >> earlier & 1) == 0;
+            if (open && match::fits(envelope(call), envelope(s, static_cast<uint32_t>(earlier)))) {
+                state.error = "a probe finds a message before an earlier one";
+            }
+        }
+        for (const Posted& one : state.posted) {
+            if (match::fits(one.envelope, envelope(s, static_cast<uint32_t>(found % 64)))) {
+                state.error = "a probe finds a message that is a receive's";
+            }
+        }
     }
 
     void offer(State& state, uint8_t s) const {
@@ -443,6 +537,10 @@ class MemoryWorld {
         if (refusals.pass_open() && !refusals.on_end(refusals.age())) return;
         message.age = refusals.offer(end);
         for (const Posted& one : open) message.receives.push_back(one.envelope);
+        if (probe_unoffered(state, state.senders[s])) {
+            message.receives.push_back(state.watch.pattern());
+            state.senders[s].probe_round = state.watch.round();
+        }
         state.senders[s].to_sender.push_back(std::move(message));
     }
 
