@@ -11,6 +11,7 @@ REMEDY = "write decimal digits and nothing else"
 # Each argument that is a number or a list of numbers, with the words in front of it and behind it.
 BELOW_MPI = (("credits", ("--peers", "--slots", "--rounds"), ()),
              ("distance", ("--seconds", "--every"), ()),
+             ("matching", ("--rounds",), ("--depths",)),
              ("packets", ("--rounds",), ("--slots", "--sizes")),
              ("ring", ("--rounds", "--ring-bytes"), ("--sizes",)))
 OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--windows", "--active")),

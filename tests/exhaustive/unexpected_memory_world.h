@@ -23,7 +23,7 @@ enum class Reading {
     kNotSticky,          ///< a flagged sender's message gets a record when there is memory
     kSeesAll,            ///< a flagged sender's message matches receives that were not offered
     kFlaggedRefused,     ///< a flagged sender's message is refused even if it fits
-    kOldRefusalCounts,   ///< a message that was refused for its age waits for an offer
+    kOldRefusalCounts,   ///< a refusal of an older age is taken for one of the present
     kNoOffers,           ///< a receive tells no sender
     kOneFitForTwo,       ///< two receives of one offer choose the same message
     kOffersUnended,      ///< offers are sent while a pass is open
@@ -84,24 +84,23 @@ class MemoryWorld {
         uint32_t age = 0;
         std::vector<match::Envelope> receives = {};
     };
+    /// All messages of a sender by their number, and which of them are not accepted yet.
     struct Queue {
         using Ref = int;
         static constexpr Ref kNone = -1;
 
-        [[nodiscard]] Ref first() const { return all.empty() ? kNone : 0; }
-        [[nodiscard]] Ref last() const { return static_cast<int>(all.size()) - 1; }
-        [[nodiscard]] Ref after(Ref ref) const { return ref == last() ? kNone : ref + 1; }
-        [[nodiscard]] match::Pending& at(Ref ref) { return all[static_cast<size_t>(ref)]; }
-        template <class Test>
-        [[nodiscard]] Ref first_fit(const match::Envelope& receive, Test&& test) const {
-            for (int ref = 0; ref <= last(); ++ref) {
-                const match::Pending& one = all[static_cast<size_t>(ref)];
-                if (match::fits(receive, one.envelope) && test(one)) return ref;
+        [[nodiscard]] match::Pending<Ref>& at(Ref ref) { return all[static_cast<size_t>(ref)]; }
+        [[nodiscard]] bool has(uint64_t id) const { return (waiting >> id & 1) != 0; }
+        [[nodiscard]] Ref first_fit(const match::Envelope& receive, uint32_t age) const {
+            for (const match::Pending<Ref>& one : all) {
+                const bool fits = has(one.number) && match::fits(receive, one.envelope);
+                if (fits && one.chosen_age != age) return static_cast<Ref>(one.number);
             }
             return kNone;
         }
 
-        std::vector<match::Pending> all;
+        std::vector<match::Pending<Ref>> all;
+        uint64_t waiting = 0;
     };
     struct Sender {
         Queue queue;
@@ -152,7 +151,7 @@ class MemoryWorld {
             const Sender& sender = state.senders[s];
             const auto& program = program_.senders[s];
             const uint32_t last = sender.sent - 1u;
-            const bool blocked = sender.sent != 0 && program[last].waits && in_queue(sender, last);
+            const bool blocked = sender.sent != 0 && program[last].waits && sender.queue.has(last);
             if (sender.sent < program.size() && !blocked) steps.push_back({Kind::kSend, s});
             if (sender.to_receiver.size() < program_.channel_max) {
                 Sender copy = sender;
@@ -195,7 +194,7 @@ class MemoryWorld {
     [[nodiscard]] uint32_t goals_met(const State& state) const {
         if (state.calls < program_.calls.size() || !state.posted.empty()) return 0;
         for (size_t s = 0; s < state.senders.size(); ++s) {
-            if (state.senders[s].sent < program_.senders[s].size() || !state.senders[s].queue.all.empty()) return 0;
+            if (state.senders[s].sent < program_.senders[s].size() || state.senders[s].queue.waiting != 0) return 0;
         }
         return 1;
     }
@@ -229,10 +228,13 @@ class MemoryWorld {
             put(age - sender.machine.age());
             put(sender.machine.unanswered());
             put(sender.machine.end_owed() ? sender.machine.pass_end() : 0);
-            put(sender.queue.all.size());
-            for (const match::Pending& one : sender.queue.all) {
-                put(one.number);
-                put(static_cast<uint32_t>(one.state) + 4 * (one.chosen_age == sender.machine.age()));
+            put(sender.queue.waiting);
+            put(sender.queue.waiting >> 8);
+            Queue queue = sender.queue;
+            for (const auto& one : sender.queue.all) {
+                if (!queue.has(one.number)) continue;
+                const auto of = sender.machine.state_of(queue, static_cast<int>(one.number));
+                put(static_cast<uint32_t>(of) + 4 * (one.chosen_age == sender.machine.age()));
             }
             for (const auto* channel : {&sender.to_receiver, &sender.to_sender}) {
                 put(channel->size());
@@ -272,9 +274,6 @@ class MemoryWorld {
     [[nodiscard]] static size_t budgeted(const State& state) {
         return static_cast<size_t>(std::ranges::count(state.records, false, &Record::granted));
     }
-    [[nodiscard]] static bool in_queue(const Sender& sender, uint64_t id) {
-        return std::ranges::any_of(sender.queue.all, [id](const match::Pending& one) { return one.number == id; });
-    }
     [[nodiscard]] match::Envelope envelope(uint8_t s, uint32_t id) const {
         const MemoryProgram::Send& send = program_.senders[s][id];
         return {.context = send.context, .source = s, .tag = send.tag};
@@ -311,17 +310,19 @@ class MemoryWorld {
     }
 
     void send(Sender& sender, uint8_t s) const {
-        const bool alone = sender.queue.all.empty() || program_.reading == Reading::kEagerPastQueue;
+        const bool alone = sender.queue.waiting == 0 || program_.reading == Reading::kEagerPastQueue;
+        const uint8_t id = sender.sent++;
+        sender.queue.all.push_back({});
+        match::Pending<int>& pending = sender.queue.all.back();
+        pending.number = id;
+        pending.envelope = envelope(s, id);
         if (alone && sender.grants != 0) {
             --sender.grants;
-            sender.to_receiver.push_back({.kind = Message::Kind::kEager, .id = sender.sent++});
+            sender.to_receiver.push_back({.kind = Message::Kind::kEager, .id = id});
             return;
         }
-        sender.queue.all.push_back({.number = sender.sent,
-                                    .envelope = envelope(s, sender.sent),
-                                    .chosen_age = 0,
-                                    .state = match::Pending::State::kWaits});
-        ++sender.sent;
+        sender.queue.waiting |= uint64_t{1} << id;
+        sender.machine.add(sender.queue, id);
     }
 
     void transmit(State& state, Sender& sender) const {
@@ -429,33 +430,30 @@ class MemoryWorld {
     void sender_hears(State& state, Sender& sender) const {
         const Message message = sender.to_sender.front();
         sender.to_sender.erase(sender.to_sender.begin());
-        const auto one = std::ranges::find(sender.queue.all, message.id, &match::Pending::number);
         const bool answer = message.kind == Message::Kind::kAccepted || message.kind == Message::Kind::kRefused;
-        if (answer && one == sender.queue.all.end()) {
+        if (answer && !sender.queue.has(message.id)) {
             state.error = "an answer for a message that has left";
             return;
         }
         switch (message.kind) {
             case Message::Kind::kGrant: ++sender.grants; break;
             case Message::Kind::kAccepted:
-                if (one->state != match::Pending::State::kRequested) {
+                if (!sender.machine.on_accepted(sender.queue, message.id)) {
                     state.error = "a message is taken that was requested with an older age";
-                    return;
                 }
-                sender.machine.on_accepted(*one);
-                sender.queue.all.erase(one);
+                sender.queue.waiting &= ~(uint64_t{1} << message.id);
                 break;
             case Message::Kind::kRefused: {
                 const bool counts = program_.reading == Reading::kOldRefusalCounts;
-                if (counts && one->state == match::Pending::State::kWaits) one->state = match::Pending::State::kRefused;
-                sender.machine.on_refused(*one, message.age);
+                const uint32_t age = counts ? sender.machine.age() : message.age;
+                if (!sender.machine.on_refused(sender.queue, message.id, age)) state.error = "a refusal of nothing";
                 break;
             }
             case Message::Kind::kOffers:
                 if (program_.reading == Reading::kOneFitForTwo) {
                     // As if each were offered alone.
                     for (const match::Envelope& receive : message.receives) {
-                        for (match::Pending& pending : sender.queue.all) pending.chosen_age = 0;
+                        for (auto& pending : sender.queue.all) pending.chosen_age = 0;
                         sender.machine.on_offers(sender.queue, message.age, &receive, 1);
                     }
                 } else {
