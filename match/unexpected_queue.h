@@ -35,18 +35,22 @@ class UnexpectedQueue {
     [[nodiscard]] Ref add(const Envelope& message) {
         Ref ref = records_.take();
         while (ref == kNone && give_up_an_index()) ref = records_.take();
-        if (ref == kNone) return kNone;
-        Record& record = records_.at(ref);
-        record.envelope = message;
-        record.older = newest_;
-        record.newer = kNone;
-        (newest_ == kNone ? oldest_ : records_.at(newest_).newer) = ref;
-        newest_ = ref;
-        ++size_;
-        exact_.append(ref);
-        for (OpenIndex<Hash>& index : indexes_) index.append(ref);
+        if (ref != kNone) append(ref, message);
         return ref;
     }
+    /// The same with a record that was reserved.
+    [[nodiscard]] Ref add_reserved(const Envelope& message) {
+        const Ref ref = records_.take_reserved();
+        append(ref, message);
+        return ref;
+    }
+    /// False: there is no memory for these, and nothing has changed.
+    [[nodiscard]] bool reserve(uint32_t records) {
+        bool done = records_.reserve(records);
+        while (!done && give_up_an_index()) done = records_.reserve(records);
+        return done;
+    }
+    void unreserve(uint32_t records) { records_.unreserve(records); }
 
     /// The oldest that fits the receive, or kNone.
     [[nodiscard]] Ref find(const Envelope& receive) {
@@ -89,6 +93,17 @@ class UnexpectedQueue {
     [[nodiscard]] bool listed(Kind kind) const { return indexes_[index(kind) - 1].listed(); }
 
   private:
+    void append(Ref ref, const Envelope& message) {
+        Record& record = records_.at(ref);
+        record.envelope = message;
+        record.older = newest_;
+        record.newer = kNone;
+        (newest_ == kNone ? oldest_ : records_.at(newest_).newer) = ref;
+        newest_ = ref;
+        ++size_;
+        exact_.append(ref);
+        for (OpenIndex<Hash>& index : indexes_) index.append(ref);
+    }
     bool give_up_an_index() {
         for (OpenIndex<Hash>& index : indexes_) {
             if (index.give_up()) return true;

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace velo::match {
@@ -78,6 +79,87 @@ TEST(DataCells, a_budget_of_n_cells_keeps_n_cells_of_data) {
         EXPECT_EQ(cells.store(data.data(), n * DataCells::kDataBytes + 1), kNoCell) << "more than there is";
         EXPECT_EQ(cells.in_use(), 0u);
     }
+}
+
+/// Beside another user of the budget, who takes all that it can get.
+TEST(Pool, what_is_reserved_is_there) {
+    struct Piece {
+        uint32_t next;
+        uint32_t number;
+        uint64_t more;
+    };
+    for (uint32_t seed = 1; seed <= 30; ++seed) {
+        SCOPED_TRACE(seed);
+        std::mt19937 random(seed);
+        Budget budget(1 + random() % 10'000);
+        Pool<Piece, &Piece::next> pool(budget);
+        std::vector<uint32_t> taken;
+        uint64_t others = 0;
+        uint32_t reserved = 0;
+        uint32_t number = 0;
+        std::vector<uint32_t> numbers;
+        const auto keep = [&](uint32_t ref) {
+            pool.at(ref).number = ++number;
+            taken.push_back(ref);
+            numbers.push_back(number);
+        };
+        for (uint32_t step = 0; step < 10'000; ++step) {
+            switch (random() % 7) {
+                case 0:
+                    if (const uint32_t pieces = random() % 20; pool.reserve(pieces)) reserved += pieces;
+                    break;
+                case 1: {
+                    const bool may = pool.has(1);
+                    const uint32_t ref = pool.take();
+                    EXPECT_EQ(ref != ~0u, may);
+                    if (may) keep(ref);
+                    break;
+                }
+                case 2:
+                    if (reserved == 0) break;
+                    --reserved;
+                    keep(pool.take_reserved());
+                    break;
+                case 3:
+                case 4: {
+                    if (taken.empty()) break;
+                    const size_t at = random() % taken.size();
+                    ASSERT_EQ(pool.at(taken[at]).number, numbers[at]) << "another has the same piece";
+                    pool.give_back(taken[at]);
+                    taken.erase(taken.begin() + static_cast<ptrdiff_t>(at));
+                    numbers.erase(numbers.begin() + static_cast<ptrdiff_t>(at));
+                    break;
+                }
+                case 5:
+                    if (budget.take(24)) others += 24;
+                    if (random() % 4 == 0) budget.give_back(std::exchange(others, 0));
+                    break;
+                default:
+                    if (reserved == 0 || random() % 8 != 0) break;
+                    pool.unreserve(1);
+                    --reserved;
+            }
+            ASSERT_EQ(pool.reserved(), reserved);
+            ASSERT_EQ(pool.in_use(), taken.size());
+            ASSERT_EQ(budget.used(), others + pool.made() * sizeof(Piece));
+            ASSERT_LE(budget.used(), budget.limit());
+        }
+        while (reserved-- > 0) keep(pool.take_reserved());
+        EXPECT_EQ(pool.in_use(), taken.size());
+    }
+}
+
+TEST(Pool, others_do_not_take_the_chunk_of_what_is_reserved) {
+    struct Piece {
+        uint32_t next;
+        uint32_t number;
+    };
+    Budget budget(1u << 20);
+    Pool<Piece, &Piece::next> pool(budget);
+    ASSERT_TRUE(pool.reserve(pool.kPerChunk));
+    pool.at(pool.take()).number = 0;
+    for (uint32_t i = 1; i <= pool.kPerChunk; ++i) pool.at(pool.take_reserved()).number = i;
+    for (uint32_t i = 0; i <= pool.kPerChunk; ++i) EXPECT_EQ(pool.at(i).number, i);
 }
 
 TEST(DataCells, nothing_takes_no_cell) {

@@ -275,6 +275,22 @@ TEST(UnexpectedQueue, lists_are_kept_until_it_is_empty) {
     EXPECT_FALSE(queue.listed(Kind::kOpenSource));
 }
 
+TEST(UnexpectedQueue, reserved_records_are_there_when_all_others_are_taken) {
+    UnexpectedQueue<> queue(100 * sizeof(Record));
+    for (int32_t i = 0; i < 50; ++i) ASSERT_NE(queue.add({0, 1, 1}), kNoRecord);
+    EXPECT_EQ(queue.find({0, kAnySource, 2}), kNoRecord);
+    EXPECT_TRUE(queue.listed(Kind::kOpenSource));
+    EXPECT_FALSE(queue.reserve(51));
+    EXPECT_TRUE(queue.reserve(30)) << "of memory that the index gives up, if need be";
+    uint32_t others = 0;
+    while (queue.add({0, 1, 1}) != kNoRecord) ++others;
+    EXPECT_EQ(others, 20u);
+    for (int32_t i = 0; i < 30; ++i) queue.at(queue.add_reserved({0, 2, i})).note = 7;
+    EXPECT_EQ(queue.size(), 100u);
+    EXPECT_EQ(queue.at(queue.find({0, 2, 29})).note, 7u);
+    EXPECT_EQ(queue.budget().used(), queue.budget().limit());
+}
+
 TEST(UnexpectedQueue, messages_that_wait_are_told_in_order_of_arrival) {
     UnexpectedQueue<> queue(kPlenty);
     for (int32_t i = 0; i < 5; ++i) queue.at(queue.add({0, i % 2, 9})).peer = static_cast<uint32_t>(i);
