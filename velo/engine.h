@@ -182,6 +182,10 @@ inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, ui
     }
     // Field by field, so that the parts of a message of one line stay in registers.
     const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
+    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.reclaimed &&
+        core.on_node.send_lines(peer.node_index(), whole, tag)) {
+        return Status::kOk;
+    }
     if constexpr (kCopies) {
         return parts_.queue.send_or_copy(peer, whole, tag);
     } else {

@@ -332,6 +332,36 @@ TEST_F(OnNodePair, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
     EXPECT_EQ(inbox.messages.back().second, "two");
 }
 
+TEST_F(OnNodePair, a_short_message_that_was_waited_for_is_handed_up_at_once_and_the_next_ones_follow) {
+    ASSERT_EQ(send(a, peer, "first"), Status::kOk);
+    EXPECT_EQ(b.poll(16, inbox), 1u);
+    EXPECT_EQ(b.poll(16, inbox), 0u);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(send_line(a, peer, std::to_string(i)));
+    EXPECT_EQ(b.poll(16, inbox), 1u);
+    EXPECT_EQ(b.poll(16, inbox), 2u);
+    EXPECT_EQ(b.poll(16, inbox), 0u);
+    ASSERT_EQ(send(b, inbox.messages[0].first, "answer"), Status::kOk);
+    Inbox answers;
+    ASSERT_EQ(a.poll(16, answers), 1u);
+    const std::string longer(150, 'x');  // of more lines: the lines of those behind it are asked for at once
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(a.send_lines(peer, {longer.data(), longer.data() + 8, 8, 142}, 0));
+    EXPECT_EQ(b.poll(16, inbox), 3u);
+    EXPECT_EQ(inbox.messages.back().second, longer);
+}
+
+TEST_F(OnNodePair, only_a_peer_that_keeps_up_gets_messages_in_several_lines) {
+    const std::string text(200, 'x');
+    const auto send_lines = [&] { return a.send_lines(peer, {text.data(), text.data() + 8, 8, 192}, 0); };
+    EXPECT_FALSE(send_lines()) << "there is no ring yet";
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(send(a, peer, "x"), Status::kOk);
+    EXPECT_FALSE(send_lines()) << "a stream";
+    b.poll(16, inbox);
+    ASSERT_EQ(send(b, inbox.messages[0].first, "answer"), Status::kOk);
+    Inbox answers;
+    ASSERT_EQ(a.poll(16, answers), 1u);
+    EXPECT_TRUE(send_lines());
+}
+
 TEST_F(OnNodePair, poll_takes_no_more_of_a_ring_than_its_budget) {
     for (int i = 0; i < 10; ++i) ASSERT_EQ(send(a, peer, std::to_string(i)), Status::kOk);
     EXPECT_EQ(b.poll(4, inbox), 4u);

@@ -121,6 +121,17 @@ class OnNode {
         return true;
     }
 
+    /// The same of one that takes several lines, to a peer that keeps up; a stream's messages go to the deep area.
+    [[nodiscard, gnu::noinline]] bool send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+        Peer& to = *peers_[peer];
+        bool wake = false;
+        if (!to.out || to.dead || streaming(to) || !to.out.send_lines(parts, tag, wake)) return false;
+        ++counters_.messages_sent;
+        if (wake) [[unlikely]]
+            ring_doorbell(to);
+        return true;
+    }
+
     /// Sends what was written where reserve() said.
     void commit(PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
         Peer& to = *peers_[peer];
@@ -237,6 +248,8 @@ class OnNode {
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
+    /// After a message of more lines the next look comes at once, and asks for the lines of the next message.
+    static constexpr uint32_t kLinesBeforeReturn = 2;
     /// After this number of messages without an answer the next ones will not be read at once either.
     static constexpr uint32_t kStreamingMessages = 4;
     /// Memory that is short is asked for again after this time.
@@ -261,6 +274,7 @@ class OnNode {
         uint64_t received_before = 0;  ///< see streaming()
         uint64_t sent_before = 0;
         uint32_t silent_polls = 0;
+        bool waited = false;  ///< the last poll found nothing in its ring
         bool dead = false;
         bool lost = false;  ///< and reported
         uint64_t short_since_ns =
@@ -341,7 +355,10 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         uint32_t unreleased = 0;
         while (messages < budget) {
             const uint64_t word = peer.in.word();
-            if (word == 0) break;
+            if (word == 0) {
+                peer.waited = messages == 0;
+                break;
+            }
             Message message;
             if (peer.in.is_of_line(word)) [[likely]] {
                 message.tag = LineHeader::tag_of(word);
@@ -365,6 +382,9 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 peer.in.release(std::exchange(unreleased, 0) + 1);
             }
             ++messages;
+            // The host has waited for this one. The line behind it has only just been asked for: a look at it would
+            // keep the host until it is here.
+            if (std::exchange(peer.waited, false) && message.lines <= kLinesBeforeReturn) break;
         }
         if (messages != 0) {
             if (unreleased != 0) peer.in.release(unreleased);

@@ -183,6 +183,22 @@ class RingProducer {
         return true;
     }
 
+    /// The same of a message that lies in several lines. False: there is no room before the end of the area, or it is
+    /// too long; reserve() does what can be done.
+    [[nodiscard, gnu::noinline]] bool send_lines(const MessageParts& parts, uint8_t tag, bool& wake) {
+        const uint32_t bytes = parts.bytes();
+        const uint32_t lines = RingGeometry::lines_of(bytes);
+        if (bytes > ring_.geometry.short_bytes_max() || lines > ring_.lines_ahead(position_) || !has_lines(lines + 1))
+            return false;
+        std::byte* const data = ring_.line(position_).data;
+        base::copy_fields(data, parts.header, parts.header_bytes);
+        if (parts.payload_bytes != 0) std::memcpy(data + parts.header_bytes, parts.payload, parts.payload_bytes);
+        publish({.kind = LineHeader::Kind::kMessage, .tag = tag, .bytes = bytes}, lines);
+        ++messages_;
+        wake = asleep();
+        return true;
+    }
+
     [[nodiscard]] bool asleep() const {
         // May miss a consumer that falls asleep at this very moment; it sweeps its dormant rings for that.
         return ring_.control->sleep.dormant.load(std::memory_order_relaxed) != 0;
@@ -331,7 +347,12 @@ class RingConsumer {
     template <class Load = AcquireLoad>
     [[nodiscard]] uint64_t word(Load&& load = Load()) {
         const uint64_t word = load(next_->header);
-        return word != 0 || next_->offset() == 0 ? word : word_behind(load);
+        if (word != 0) return word;
+        if (next_->offset() != 0) return word_behind(load);
+        // The producer writes these before the header, so they are on their way here when that is seen. Past the end of
+        // the area the loop asks for what is not needed.
+        for (uint32_t i = 1; i < expected_lines_; ++i) __builtin_prefetch(next_ + i * (kLineBytes / kCellBytes));
+        return 0;
     }
     /// It is of a host's message that lies in one line or cell.
     [[nodiscard]] bool is_of_line(uint64_t word) const {
@@ -342,6 +363,7 @@ class RingConsumer {
         Cell* const cell = next_;
         ++messages_;
         ++in_use_;
+        expected_lines_ = 1;
         step(cell->offset() == 0 ? 1 : 0, (word & LineHeader::kHalf) != 0);
         return cell->data;
     }
@@ -395,6 +417,7 @@ class RingConsumer {
     /// Steps past the message that peek() showed; its memory stays the caller's until release().
     void take(const Message& message) {
         if (message.in_body) body_position_ = message.body_end;
+        expected_lines_ = message.lines <= kExpectedLinesMax ? message.lines : 1;
         step(message.lines, message.half);
         ++messages_;
         ++in_use_;
@@ -429,6 +452,9 @@ class RingConsumer {
   private:
     /// So much of a message is asked for as soon as its line is there; what follows, the CPU foresees.
     static constexpr uint32_t kFetchAheadBytes = 512;
+    /// A message of more lines is not asked for before it is there: the reader would take lines back from a writer that
+    /// is still filling them.
+    static constexpr uint32_t kExpectedLinesMax = 9;
 
     static void fetch_ahead(const Message& message) {
         const uint32_t end = std::min(message.bytes, kInlineBytesMax + kFetchAheadBytes);
@@ -476,6 +502,7 @@ class RingConsumer {
     uint64_t messages_ = 0;
     uint32_t mapped_bytes_ = 0;
     uint32_t in_use_ = 0;
+    uint32_t expected_lines_ = 1;  ///< of the next message: those of the last one
     Cell* next_ = nullptr;  ///< looked at next: the line at position_, or the second cell of the one before
     Distance distance_;
 };
