@@ -2,7 +2,8 @@
 ///
 ///   mpirun -np 4 … pairs --label velo --pairs 0-1,0-2 --measures latency,bandwidth --sizes 8,2048,65536
 ///
-/// Only the pair that is measured runs, pinned to two CPUs; all other ranks sleep. So a job of many ranks
+/// Only the pair that is measured runs, pinned to two CPUs, or with `--pinned no` wherever the system puts it; all other
+/// ranks sleep. So a job of many ranks
 /// measures on two CPUs what a job of two ranks would, and every MPI is placed alike. Beside the figures of a
 /// pair stands how long one cache line takes from the one CPU to the other, before and after them: every
 /// latency through shared memory is a multiple of it, and on virtual machines it changes from minute to
@@ -63,6 +64,7 @@ struct Options {
     std::vector<std::pair<int, int>> pairs;
     std::vector<NamedMeasure> measures;
     std::vector<size_t> sizes;
+    bool pinned = true;
 };
 
 std::string parse_pairs(const char* list, int ranks, Options& options) {
@@ -105,8 +107,11 @@ std::string parse(int argc, char** argv, int ranks, Options& options) {
             error = parse_measures(argv[i + 1], options);
         } else if (name == "--sizes") {
             error = measuring::parse_numbers(name, argv[i + 1], {.largest = INT32_MAX}, options.sizes);
+        } else if (name == "--pinned") {
+            options.pinned = std::string_view(argv[i + 1]) == "yes";
+            if (!options.pinned && std::string_view(argv[i + 1]) != "no") error = "--pinned takes yes or no";
         } else {
-            error = std::string(name) + " is unknown; there are --label, --pairs, --measures and --sizes";
+            error = std::string(name) + " is unknown; there are --label, --pairs, --measures, --sizes and --pinned";
         }
         if (!error.empty()) return error;
     }
@@ -318,7 +323,7 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
     const int peer = leads ? ranks.second : ranks.first;
     const std::string pair = std::to_string(ranks.first) + "-" + std::to_string(ranks.second);
     const measuring::KeptAffinity kept;
-    measuring::pin(leads ? cpus.first : cpus.second);
+    if (options.pinned) measuring::pin(leads ? cpus.first : cpus.second);
 
     const size_t bytes_max = *std::ranges::max_element(options.sizes);
     const int window_max = std::ranges::max(options.measures, {}, &NamedMeasure::window).window;

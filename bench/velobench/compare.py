@@ -21,11 +21,12 @@ from .openmpi import (BUILD, PLUGIN, PLUGIN_FILE, ROOT, Failed, OpenMpi, check_p
                       found, machine, output_of, read, run_job, tail, timed_out)
 from .options import file, number, numbers, parser, words
 
-GROUPS = ("latency", "bandwidth", "rate", "memory", "flow")
+GROUPS = ("latency", "bandwidth", "rate", "unpinned", "memory", "flow")
 COLUMNS = ("velo", "vader", "vader_copied", "ucx", "mpich", "device")
 # Those that need not be there.
 PEERS = ("ucx", "mpich", "vader_copied")
 LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, *range(8, 17), 18, 20, 22, 24))]
+UNPINNED_SIZES = [8, 2048, 16384, 65536, 1048576]
 BANDWIDTH_SIZES = [2 ** power for power in (12, 14, 16, 18, 20, 22)]
 MEMORY_RANKS = (2, 8, 32)
 FLOW_RANKS = (2, 4)
@@ -117,13 +118,13 @@ class Comparison:
                 else f"ended with {status}" if status else "printed nothing")
         raise Failed(f"the job of '{column}' in {group} {what}; its output is in {log}")
 
-    def pairs(self, group, round_, measures, sizes):
+    def pairs(self, group, round_, measures, sizes, *more):
         """One pair of ranks, in parts numbered ROUND.PART."""
         for part in range(len(PART_ENDS) + 1):
             chosen = [str(size) for size in sizes if sum(size > end for end in PART_ENDS) == part]
             for column in list(self.columns) if chosen else ():
                 self.job(group, f"{round_}.{part + 1}", column, 2, "pairs", "--label", column, "--pairs", "0-1",
-                         "--measures", measures, "--sizes", ",".join(chosen))
+                         "--measures", measures, "--sizes", ",".join(chosen), *more)
 
     def group_latency(self, round_):
         self.pairs("latency", round_, "latency", self.options.sizes or LATENCY_SIZES)
@@ -133,6 +134,9 @@ class Comparison:
 
     def group_rate(self, round_):
         self.pairs("rate", round_, "rate", [8])
+
+    def group_unpinned(self, round_):
+        self.pairs("unpinned", round_, "latency,bandwidth", UNPINNED_SIZES, "--pinned", "no")
 
     def group_memory(self, round_):
         self.job("memory", round_, "alone", 1, "everyone", "baseline", "alone")

@@ -6,7 +6,7 @@ from . import tables
 from .stats import Samples, ratio
 
 NEAR_NS = 110
-GROUPS = ("latency", "bandwidth", "rate", "flow")
+GROUPS = ("latency", "bandwidth", "rate", "unpinned", "flow")
 TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader_copied": "vader, no CMA", "ucx": "UCX",
           "mpich": "MPICH", "device": "velo", "device_before": "velo before", "static": "static", "none": "none"}
 ON_NODE = ("velo", "velo_before", "vader", "vader_copied", "ucx", "mpich")
@@ -178,6 +178,8 @@ class Place:
         text += self._on_node("bandwidth", "bandwidth", "Streaming on node, one direction, MB/s", False)
         text += self._on_node("bandwidth", "both", "Streaming on node, both directions, MB/s", False)
         text += self._on_node("rate", "rate", "Message rate on node, messages/s", False)
+        text += self._on_node("unpinned", "latency", "One-way latency on node, ranks not pinned, us", True)
+        text += self._on_node("unpinned", "bandwidth", "Streaming on node, one direction, ranks not pinned, MB/s", False)
         text += self._device("latency", "latency", "One-way latency, one rank a node, us", True)
         text += self._device("bandwidth", "bandwidth", "Streaming, one rank a node, one direction, MB/s", False)
         text += self._device("bandwidth", "both", "Streaming, one rank a node, both directions, MB/s", False)
