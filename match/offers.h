@@ -62,7 +62,7 @@ class Offers {
         OfferList named;
     };
     struct Batch {
-        std::array<Envelope, kReceivesMax> receives;
+        std::array<Envelope, kReceivesMax + 1> receives;  ///< the last place is for the pattern of a probe
         uint32_t count = 0;
         bool resend_all = false;  ///< instead
         uint32_t age = 0;

@@ -72,8 +72,7 @@ class Pool {
 
     /// As far as the budget goes, take() can be called this number of times.
     [[nodiscard]] bool has(uint32_t pieces) const {
-        const uint32_t free = free_count_ > reserved_ ? free_count_ - reserved_ : 0;
-        return pieces <= free || uint64_t{pieces - free} * sizeof(T) <= budget_.available();
+        return pieces <= spare() || uint64_t{pieces - spare()} * sizeof(T) <= budget_.available();
     }
 
     [[nodiscard]] T& at(Ref ref) { return chunks_[ref / kPerChunk][ref % kPerChunk]; }
@@ -81,6 +80,8 @@ class Pool {
     [[nodiscard]] uint32_t made() const { return made_; }
     [[nodiscard]] uint32_t in_use() const { return made_ - free_count_; }
     [[nodiscard]] uint32_t reserved() const { return reserved_; }
+    /// Free ones that were not reserved.
+    [[nodiscard]] uint32_t spare() const { return free_count_ > reserved_ ? free_count_ - reserved_ : 0; }
 
   private:
     [[nodiscard]] Ref pop() {

@@ -72,6 +72,8 @@ class PostedQueue {
         if (kind != Kind::kExact) --open_;
     }
 
+    /// Of the next receive to be posted.
+    [[nodiscard]] uint64_t next_number() const { return posted_; }
     [[nodiscard]] uint64_t size() const { return counts_[index(Kind::kExact)] + uint64_t{open_}; }
 
   private:

@@ -146,37 +146,10 @@ TEST(UnexpectedMemoryFull, drawn_programs_end_in_order_within_any_budget) {
                 static_cast<unsigned long long>(totals.states));
 }
 
-/// Receives of tag 1 name their source, and those of tag 2 do not, so that none takes the message of another.
-MemoryProgram long_one(Random& random) {
-    MemoryProgram program;
-    program.senders.resize(1 + random.below(4));
-    std::vector<std::pair<int32_t, MemoryProgram::Send>> sends;
-    for (uint32_t i = 0; i < 40; ++i) {
-        const uint32_t sender = random.below(static_cast<uint32_t>(program.senders.size()));
-        const MemoryProgram::Send send = {static_cast<int32_t>(1 + random.below(2)), false, random.below(2)};
-        program.senders[sender].push_back(send);
-        sends.push_back({static_cast<int32_t>(sender), send});
-    }
-    const uint32_t at_once = 1 + random.below(8);
-    for (uint32_t left = 40; left > 0; --left) {
-        const uint32_t i = random.below(left);
-        const auto [sender, send] = sends[i];
-        sends.erase(sends.begin() + i);
-        const int32_t source = send.tag == 2 ? kAnySource : sender;
-        program.calls.push_back({source, send.tag, random.below(at_once) == 0, send.context});
-    }
-    program.records = random.below(6);
-    program.window = 1 + random.below(4);
-    program.offers_max = 1 + random.below(4);
-    program.grants = random.below(3);
-    program.full_passes = random.below(2) != 0;
-    return program;
-}
-
 TEST(UnexpectedMemory, long_programs_end_in_order_on_drawn_paths) {
     for (uint64_t seed = 1; seed <= 1500; ++seed) {
         Random random(seed);
-        const Verdict verdict = walk(MemoryWorld(long_one(random)), seed, 100'000);
+        const Verdict verdict = walk(MemoryWorld(long_program(random, false)), seed, 100'000);
         ASSERT_TRUE(verdict.holds()) << verdict.what;
     }
 }

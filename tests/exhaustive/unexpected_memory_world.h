@@ -545,4 +545,39 @@ class MemoryWorld {
     MemoryProgram program_;
 };
 
+/// Forty messages, and a receive for each in another order. Receives of tag 1 name their source, and those of tag 2 do
+/// not, so that none takes the message of another. `probes`: some messages are probed first.
+inline MemoryProgram long_program(Random& random, bool probes) {
+    MemoryProgram program;
+    program.senders.resize(1 + random.below(4));
+    std::vector<std::pair<int32_t, MemoryProgram::Send>> sends;
+    for (uint32_t i = 0; i < 40; ++i) {
+        const uint32_t sender = random.below(static_cast<uint32_t>(program.senders.size()));
+        const MemoryProgram::Send send = {static_cast<int32_t>(1 + random.below(2)), false, random.below(2)};
+        program.senders[sender].push_back(send);
+        sends.push_back({static_cast<int32_t>(sender), send});
+    }
+    const uint32_t at_once = 1 + random.below(8);
+    for (uint32_t left = 40; left > 0; --left) {
+        const uint32_t i = random.below(left);
+        const auto [sender, send] = sends[i];
+        sends.erase(sends.begin() + i);
+        const int32_t source = send.tag == 2 ? match::kAnySource : sender;
+        MemoryProgram::Call call = {source, send.tag, random.below(at_once) == 0, send.context};
+        if (probes && random.below(4) == 0) {
+            call.kind = random.below(2) == 0 ? MemoryProgram::Kind::kProbe : MemoryProgram::Kind::kPoll;
+            program.calls.push_back(call);
+            call.probed = call.kind == MemoryProgram::Kind::kProbe;
+            call.kind = MemoryProgram::Kind::kReceive;
+        }
+        program.calls.push_back(call);
+    }
+    program.records = random.below(6);
+    program.window = 1 + random.below(4);
+    program.offers_max = 1 + random.below(4);
+    program.grants = random.below(3);
+    program.full_passes = random.below(2) != 0;
+    return program;
+}
+
 }  // namespace velo::exhaustive

@@ -1,0 +1,350 @@
+/// The receiving side of matching in bounded memory (MEM 4): queues, refusals, offers, grants and probes as one machine.
+///
+/// A message arrives eagerly, in room that its sender was granted, or as a request, which may bring data along. It is
+/// matched; or it gets a record, with its data or, where there is no memory for that, without it (MEM's NCTSD); or it is
+/// refused (NCTS) and stays with its sender. Each request is answered once, by the caller, with the outcome.
+///
+/// Pure: no clock, no lock, no I/O. Owner: the match engine. Thread: the engine's, under its lock. Invariant: records,
+/// data and what is granted of either are within their budgets, always. Walked in step with the explored model:
+/// tests/exhaustive/match_receiver_test.cc.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "match/data_cells.h"
+#include "match/offers.h"
+#include "match/posted_queue.h"
+#include "match/probe_watch.h"
+#include "match/unexpected_queue.h"
+#include "match/unmatched.h"
+#include "velo/base/check.h"
+
+namespace velo::match {
+
+class Receiver {
+  public:
+    struct Limits {
+        uint64_t record_bytes = 0;
+        uint64_t data_bytes = 0;
+    };
+
+    /// A process that sends, as this one knows it. It stays where it is until ended().
+    struct Sender {
+        Offers::Sender offers;
+        Sender* flagged_before = nullptr;  ///< in the ring of those that are flagged
+        Sender* flagged_behind = nullptr;
+        uint32_t probe_round = 0;  ///< that was offered to it
+        uint32_t peer = 0;         ///< the caller's number for it
+        /// Granted, and not used as far as is known here; and of these, what the sender has not been told.
+        uint16_t records_left = 0;
+        uint16_t cells_left = 0;
+        uint16_t records_untold = 0;
+        uint16_t cells_untold = 0;
+    };
+    static_assert(sizeof(Sender) == 64);
+
+    enum class Outcome : uint8_t {
+        kMatched,    ///< with `receive`, which is not posted any more
+        kRecorded,   ///< `record` has it, and all data that came along
+        kDataless,   ///< `record` has it; its data is with the sender
+        kRefused,    ///< nothing of it is here
+        kUngranted,  ///< an eager message for which its sender had no grant: a mistake of the sender's
+    };
+    struct Result {
+        Outcome outcome = Outcome::kRefused;
+        PostedReceive* receive = nullptr;
+        RecordRef record = kNoRecord;
+    };
+    struct Grant {
+        uint16_t records = 0;
+        uint16_t cells = 0;
+    };
+    struct Probed {
+        bool found = false;
+        Envelope envelope;
+        uint32_t peer = 0;
+        uint64_t bytes = 0;
+        RecordRef record = kNoRecord;  ///< none: the message is with its sender
+    };
+
+    explicit Receiver(Limits limits) : unexpected_(limits.record_bytes), cells_(limits.data_bytes) {}
+    Receiver(const Receiver&) = delete;
+    Receiver& operator=(const Receiver&) = delete;
+
+    // What a sender says.
+
+    [[nodiscard]] Result on_request(Sender& sender, const Arrival& arrival, uint32_t age, bool first) {
+        Refusals& refusals = sender.offers.refusals;
+        Posted* const fit = posted_.find(arrival.envelope);
+        const PostNumber number = fit == nullptr ? kNoPost : fit->number;
+        switch (refusals.on_request(age, first, number)) {
+            case Refusals::Verdict::kMatch: return matched(sender, arrival, *fit);
+            case Refusals::Verdict::kRefuse:
+                if (age == refusals.age()) refused(sender, arrival, number, true);
+                return {};
+            case Refusals::Verdict::kRecord: break;
+        }
+        const RecordRef ref = unexpected_.add(arrival.envelope);
+        if (ref == kNoRecord) {
+            const bool flagged = refusals.flagged();
+            offers_.refused(sender.offers, posted_.next_number());
+            if (!flagged) link(sender);
+            refused(sender, arrival, number, flagged);
+            return {};
+        }
+        watch_.on_accepted(found(sender.peer, arrival));
+        return {.outcome = keep(sender, arrival, ref, false), .record = ref};
+    }
+
+    [[nodiscard]] Result on_eager(Sender& sender, const Arrival& arrival) {
+        const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
+        if (sender.records_left == 0 || cells > sender.cells_left || arrival.data_bytes != arrival.bytes)
+            return {.outcome = Outcome::kUngranted};
+        --sender.records_left;
+        sender.cells_left = static_cast<uint16_t>(sender.cells_left - cells);
+        Posted* const fit = posted_.find(arrival.envelope);
+        if (fit != nullptr) {
+            give(sender, 1, cells);
+            return matched(sender, arrival, *fit);
+        }
+        const RecordRef ref = unexpected_.add_reserved(arrival.envelope);
+        return {.outcome = keep(sender, arrival, ref, true), .record = ref};
+    }
+
+    /// False: it ends no pass; a mistake of the sender's.
+    [[nodiscard]] bool on_end(Sender& sender, uint32_t age) {
+        if (!sender.offers.refusals.on_end(age)) return false;
+        if (restarted_ == &sender) restarted_ = nullptr;
+        return true;
+    }
+
+    // What the program says.
+
+    /// True: a message that came before is `taken` out of the queue. False: the receive is posted, and stays where it
+    /// is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
+    [[nodiscard]] bool post(PostedReceive& receive, const Envelope& envelope, Sender* named, Record& taken) {
+        const RecordRef ref = unexpected_.find(envelope);
+        if (ref != kNoRecord) {
+            taken = take(ref);
+            return true;
+        }
+        posted_.post(receive.posted, envelope);
+        receive.list = nullptr;
+        if (envelope.source == kAnySource || named != nullptr)
+            offers_.posted(receive, envelope.source == kAnySource ? nullptr : &named->offers);
+        watch_.on_posted(envelope);
+        return false;
+    }
+    void withdraw(PostedReceive& receive) {
+        posted_.withdraw(receive.posted);
+        Offers::gone(receive);
+    }
+
+    /// Without a result, the messages that are with their senders are asked for; it is to be called again.
+    [[nodiscard]] Probed probe(const Envelope& pattern) {
+        const RecordRef ref = unexpected_.find(pattern);
+        if (ref != kNoRecord) {
+            watch_.end();
+            const Unmatched message(unexpected_.at(ref));
+            return {true, message.envelope(), message.peer(), message.bytes(), ref};
+        }
+        const ProbeWatch::Found* const answer = watch_.pattern() == pattern ? watch_.found() : nullptr;
+        if (answer == nullptr) {
+            watch_.watch(pattern);
+            return {};
+        }
+        const Probed probed = {true, answer->envelope, answer->peer, answer->bytes, kNoRecord};
+        watch_.end();
+        return probed;
+    }
+    /// A message that a probe has found here is out of the queue.
+    [[nodiscard]] Record take(RecordRef ref) {
+        const Record record = unexpected_.at(ref);
+        const Unmatched message(record);
+        watch_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
+        unexpected_.remove(ref);
+        // It goes back to its sender with the data's room, and to no other message before.
+        if (message.granted()) VELO_CHECK(unexpected_.reserve(1), "a record that was freed is not free");
+        return record;
+    }
+
+    // What was taken.
+
+    /// Calls visit(data, bytes) for each piece of a message's data that is here, in order.
+    template <class Visit>
+    void for_each_piece(const Record& taken, Visit&& visit) const {
+        const Unmatched message(taken);
+        if (!message.inside()) {
+            cells_.for_each_piece(message.cells(), message.bytes_here(), visit);
+        } else if (message.bytes() != 0) {
+            visit(message.data_inside(), message.bytes_here());
+        }
+    }
+    /// Its memory is free. `sender`: that of the message, nullptr if it has ended.
+    void release(const Record& taken, Sender* sender) {
+        const Unmatched message(taken);
+        const uint32_t cells = message.inside() ? 0 : DataCells::cells_of(message.bytes_here());
+        cells_.free(message.cells());
+        if (!message.granted()) return;
+        if (sender == nullptr) return unexpected_.unreserve(1);
+        VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
+        give(*sender, 1, cells);
+    }
+
+    // What a sender is told.
+
+    /// Room for so many messages, and so much of their data, belongs to the sender, however others fill the queue.
+    /// False: there is not so much, and nothing has changed.
+    [[nodiscard]] bool grant(Sender& sender, Grant grant) {
+        if (sender.records_left + grant.records > UINT16_MAX || sender.cells_left + grant.cells > UINT16_MAX) return false;
+        if (!unexpected_.reserve(grant.records)) return false;
+        if (!cells_.reserve(grant.cells)) {
+            unexpected_.unreserve(grant.records);
+            return false;
+        }
+        give(sender, grant.records, grant.cells);
+        return true;
+    }
+    [[nodiscard]] Grant take_untold(Sender& sender) {
+        return {std::exchange(sender.records_untold, uint16_t{0}), std::exchange(sender.cells_untold, uint16_t{0})};
+    }
+    /// False: there is nothing to tell the sender now. Otherwise `batch` is sent to it.
+    [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
+        Refusals& refusals = sender.offers.refusals;
+        if (!refusals.flagged() || refusals.pass_open()) return false;
+        const uint32_t round = watch_.round();
+        const bool probed = round != 0 && round != sender.probe_round;
+        if (offers_.next(sender.offers, posted_.next_number(), batch)) {
+            if (batch.resend_all) unlink(sender);
+        } else if (probed) {
+            batch = {};
+            batch.age = refusals.offer(posted_.next_number());
+        } else {
+            return false;
+        }
+        if (probed && !batch.resend_all) {
+            batch.receives[batch.count++] = watch_.pattern();
+            sender.probe_round = round;
+        }
+        return true;
+    }
+    /// A sender that is to send all that waits again, with the age that resend_all() gives, since there is memory for
+    /// more records; nullptr: none. One at a time, in turn, and only once some memory is free: each pass costs the
+    /// sender's whole queue.
+    [[nodiscard]] Sender* next_to_restart() const {
+        const Budget& budget = unexpected_.budget();
+        const uint64_t wanted = std::max<uint64_t>(budget.limit() / kRestartPart, sizeof(Record));
+        if (flagged_ == nullptr || restarted_ != nullptr || unexpected_.free_bytes() < wanted) return nullptr;
+        Sender* sender = flagged_;
+        do {
+            if (!sender->offers.refusals.pass_open()) return sender;
+            sender = sender->flagged_behind;
+        } while (sender != flagged_);
+        return nullptr;
+    }
+    [[nodiscard]] uint32_t resend_all(Sender& sender) {
+        unlink(sender);
+        restarted_ = &sender;
+        return offers_.resend_all(sender.offers);
+    }
+    /// Calls visit(sender) for each one that offers may be for. It may stop being one meanwhile.
+    template <class Visit>
+    void for_each_flagged(Visit&& visit) {
+        uint32_t left = offers_.flagged();
+        for (Sender* sender = flagged_; left-- != 0;) {
+            Sender* const behind = sender->flagged_behind;
+            visit(*sender);
+            sender = behind;
+        }
+    }
+
+    /// The process has ended: what it sent and was not received is dropped, and its room is for others.
+    void ended(Sender& sender) {
+        for (RecordRef ref = unexpected_.oldest(); ref != kNoRecord;) {
+            const RecordRef newer = unexpected_.newer(ref);
+            if (unexpected_.at(ref).peer == sender.peer) release(take(ref), nullptr);
+            ref = newer;
+        }
+        if (const auto* answer = watch_.found(); answer != nullptr && answer->peer == sender.peer)
+            watch_.on_accepted(*answer);
+        if (sender.offers.refusals.flagged()) unlink(sender);
+        if (restarted_ == &sender) restarted_ = nullptr;
+        offers_.ended(sender.offers);
+        unexpected_.unreserve(std::exchange(sender.records_left, uint16_t{0}));
+        cells_.unreserve(std::exchange(sender.cells_left, uint16_t{0}));
+        sender.records_untold = sender.cells_untold = 0;
+    }
+
+    [[nodiscard]] const PostedQueue<>& posted() const { return posted_; }
+    [[nodiscard]] uint32_t unexpected() const { return unexpected_.size(); }
+    [[nodiscard]] const Budget& record_budget() const { return unexpected_.budget(); }
+    [[nodiscard]] const Budget& data_budget() const { return cells_.budget(); }
+    [[nodiscard]] uint32_t flagged() const { return offers_.flagged(); }
+
+  private:
+    /// Of the records' budget, the part that is to be free before a sender repeats its whole queue.
+    static constexpr uint64_t kRestartPart = 8;
+
+    [[nodiscard]] static ProbeWatch::Found found(uint32_t peer, const Arrival& arrival) {
+        return {arrival.envelope, peer, arrival.number, arrival.bytes};
+    }
+    [[nodiscard]] Result matched(const Sender& sender, const Arrival& arrival, Posted& fit) {
+        auto& receive = reinterpret_cast<PostedReceive&>(fit);  // its first member
+        withdraw(receive);
+        watch_.on_accepted(found(sender.peer, arrival));
+        return {.outcome = Outcome::kMatched, .receive = &receive};
+    }
+    void refused(const Sender& sender, const Arrival& arrival, PostNumber fit, bool flagged) {
+        const bool told = !flagged || sender.probe_round == watch_.round();
+        watch_.on_refused(found(sender.peer, arrival), fit, told);
+    }
+    [[nodiscard]] Outcome keep(const Sender& sender, const Arrival& arrival, RecordRef ref, bool granted) {
+        Record& record = unexpected_.at(ref);
+        record.peer = sender.peer;
+        const bool whole = arrival.data_bytes == arrival.bytes;
+        if (whole && Unmatched::fits_inside(arrival.bytes, arrival.keeps_number)) {
+            Unmatched::write_inside(record, arrival, granted);
+            return Outcome::kRecorded;
+        }
+        const CellRef cells = granted ? cells_.store_reserved(arrival.data, arrival.data_bytes)
+                                      : cells_.store(arrival.data, arrival.data_bytes);
+        Unmatched::write(record, arrival, cells, granted);
+        return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
+    }
+    /// What is set aside is the sender's.
+    static void give(Sender& sender, uint32_t records, uint32_t cells) {
+        const auto add = [](uint16_t& to, uint32_t more) { to = static_cast<uint16_t>(to + more); };
+        add(sender.records_left, records);
+        add(sender.records_untold, records);
+        add(sender.cells_left, cells);
+        add(sender.cells_untold, cells);
+    }
+
+    void link(Sender& sender) {
+        if (flagged_ == nullptr) {
+            sender.flagged_before = sender.flagged_behind = flagged_ = &sender;
+            return;
+        }
+        sender.flagged_behind = flagged_;
+        sender.flagged_before = flagged_->flagged_before;
+        flagged_->flagged_before = sender.flagged_before->flagged_behind = &sender;
+    }
+    void unlink(Sender& sender) {
+        sender.flagged_before->flagged_behind = sender.flagged_behind;
+        sender.flagged_behind->flagged_before = sender.flagged_before;
+        if (flagged_ == &sender) flagged_ = sender.flagged_behind == &sender ? nullptr : sender.flagged_behind;
+        sender.flagged_before = sender.flagged_behind = nullptr;
+    }
+
+    PostedQueue<> posted_;
+    UnexpectedQueue<> unexpected_;
+    DataCells cells_;
+    Offers offers_;
+    ProbeWatch watch_;
+    Sender* flagged_ = nullptr;    ///< the one whose turn it is
+    Sender* restarted_ = nullptr;  ///< sends all that waits again, and has not ended that
+};
+
+}  // namespace velo::match

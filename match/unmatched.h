@@ -1,0 +1,86 @@
+/// What a record says of its message, beside envelope and sender: its length, the sender's number for it, and where its
+/// data is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "match/data_cells.h"
+#include "match/records.h"
+
+namespace velo::match {
+
+/// A message that arrives: all that the receiver needs of it.
+struct Arrival {
+    Envelope envelope;
+    uint64_t number = 0;  ///< the sender's
+    uint64_t bytes = 0;   ///< of its data
+    const std::byte* data = nullptr;
+    uint32_t data_bytes = 0;    ///< of it, those that have come along
+    bool keeps_number = false;  ///< the sender has to hear of the match
+};
+
+/// A view of a record, in the queue or taken out of it. A short message whose sender need not hear of it has its data
+/// inside and nothing else.
+class Unmatched {
+  public:
+    explicit Unmatched(const Record& record) : record_(record) {}
+
+    /// Whether its data would lie in the record.
+    [[nodiscard]] static constexpr bool fits_inside(uint64_t bytes, bool keeps_number) {
+        return bytes <= Record::kBodyBytes && !keeps_number;
+    }
+    /// Cells that all of its data takes.
+    [[nodiscard]] static constexpr uint32_t cells_of(uint32_t bytes, bool keeps_number) {
+        return fits_inside(bytes, keeps_number) ? 0 : DataCells::cells_of(bytes);
+    }
+
+    static void write_inside(Record& record, const Arrival& arrival, bool granted) {
+        record.note = kInside | (granted ? kGranted : 0) | static_cast<uint32_t>(arrival.bytes) << kLengthShift;
+        if (arrival.bytes != 0) std::memcpy(record.body.data(), arrival.data, arrival.bytes);
+    }
+    /// `cells`: what came along of its data, or kNoCell, when all of it is with the sender.
+    static void write(Record& record, const Arrival& arrival, CellRef cells, bool granted) {
+        const Body body = {arrival.number, arrival.bytes, cells, cells == kNoCell ? 0 : arrival.data_bytes};
+        record.note = granted ? kGranted : 0;
+        std::memcpy(record.body.data(), &body, sizeof body);
+    }
+
+    [[nodiscard]] const Envelope& envelope() const { return record_.envelope; }
+    [[nodiscard]] uint32_t peer() const { return record_.peer; }
+    [[nodiscard]] bool granted() const { return (record_.note & kGranted) != 0; }
+    [[nodiscard]] bool inside() const { return (record_.note & kInside) != 0; }
+    [[nodiscard]] uint64_t bytes() const { return inside() ? record_.note >> kLengthShift : body().bytes; }
+    /// Of these, from the beginning of the message on, those that are here; the others are with the sender.
+    [[nodiscard]] uint32_t bytes_here() const {
+        return inside() ? record_.note >> kLengthShift : body().data_bytes;
+    }
+    /// 0: the sender is finished with it.
+    [[nodiscard]] uint64_t number() const { return inside() ? 0 : body().number; }
+    [[nodiscard]] CellRef cells() const { return inside() ? kNoCell : body().cells; }
+    [[nodiscard]] const std::byte* data_inside() const { return record_.body.data(); }
+
+  private:
+    static constexpr uint32_t kGranted = 1;
+    static constexpr uint32_t kInside = 2;
+    static constexpr uint32_t kLengthShift = 8;
+
+    struct Body {
+        uint64_t number;
+        uint64_t bytes;
+        CellRef cells;
+        uint32_t data_bytes;
+    };
+    static_assert(sizeof(Body) == Record::kBodyBytes);
+
+    [[nodiscard]] Body body() const {
+        Body body;
+        std::memcpy(&body, record_.body.data(), sizeof body);
+        return body;
+    }
+
+    const Record& record_;
+};
+
+}  // namespace velo::match

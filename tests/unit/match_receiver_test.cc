@@ -1,0 +1,211 @@
+#include "match/receiver.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+namespace velo::match {
+namespace {
+
+using Outcome = Receiver::Outcome;
+
+constexpr uint64_t kCell = DataCells::kCellBytes;
+
+Arrival arrival(int32_t source, int32_t tag, const std::string& data, uint64_t number = 1, bool keeps_number = false) {
+    return {.envelope = {.context = 0, .source = source, .tag = tag},
+            .number = number,
+            .bytes = data.size(),
+            .data = reinterpret_cast<const std::byte*>(data.data()),
+            .data_bytes = static_cast<uint32_t>(data.size()),
+            .keeps_number = keeps_number};
+}
+
+/// A receiver with room for some records and cells, and three senders that are sources 0 to 2.
+struct Rig {
+    Rig(uint64_t records, uint64_t cells) : receiver({records * sizeof(Record), cells * kCell}) {
+        for (uint32_t i = 0; i < senders.size(); ++i) senders[i].peer = i;
+    }
+
+    Outcome request(int32_t source, int32_t tag, const std::string& data, bool first = true) {
+        Receiver::Sender& sender = senders[static_cast<size_t>(source)];
+        return receiver.on_request(sender, arrival(source, tag, data), sender.offers.refusals.age(), first).outcome;
+    }
+    Outcome eager(int32_t source, int32_t tag, const std::string& data) {
+        return receiver.on_eager(senders[static_cast<size_t>(source)], arrival(source, tag, data)).outcome;
+    }
+    /// What a receive of this gets of those that came before; "-" when it is posted.
+    std::string receive(int32_t source, int32_t tag, PostedReceive& posted) {
+        Record taken;
+        Receiver::Sender* const named = source == kAnySource ? nullptr : &senders[static_cast<size_t>(source)];
+        if (!receiver.post(posted, {.context = 0, .source = source, .tag = tag}, named, taken)) return "-";
+        return release(taken);
+    }
+    std::string release(const Record& taken) {
+        std::string data;
+        receiver.for_each_piece(taken, [&](const std::byte* piece, uint32_t bytes) {
+            data.append(reinterpret_cast<const char*>(piece), bytes);
+        });
+        receiver.release(taken, &senders[Unmatched(taken).peer()]);
+        return data;
+    }
+
+    Receiver receiver;
+    std::array<Receiver::Sender, 3> senders;
+};
+
+TEST(MatchReceiver, data_lies_in_the_record_in_cells_or_with_the_sender) {
+    Rig rig(3, 2);
+    const std::string longer(300, 'x');
+    EXPECT_EQ(rig.request(0, 1, "short"), Outcome::kRecorded);
+    EXPECT_EQ(rig.receiver.data_budget().used(), 0u);
+    EXPECT_EQ(rig.request(0, 2, longer), Outcome::kRecorded);
+    EXPECT_EQ(rig.receiver.data_budget().used(), 2 * kCell);
+    EXPECT_EQ(rig.request(0, 3, longer), Outcome::kDataless);
+    EXPECT_EQ(rig.request(0, 4, "short"), Outcome::kRefused);
+    std::array<PostedReceive, 4> posted;
+    EXPECT_EQ(rig.receive(0, 2, posted[0]), longer);
+    EXPECT_EQ(rig.receive(0, 3, posted[1]), "");
+    EXPECT_EQ(rig.receive(0, 1, posted[2]), "short");
+    EXPECT_EQ(rig.receive(0, 4, posted[3]), "-");
+    EXPECT_EQ(rig.receiver.record_budget().used_max(), 3 * sizeof(Record));
+}
+
+TEST(MatchReceiver, a_short_message_whose_sender_waits_for_the_match_keeps_its_number) {
+    Rig rig(1, 1);
+    const auto result = rig.receiver.on_request(rig.senders[0], arrival(0, 1, "short", 77, true), 0, true);
+    EXPECT_EQ(result.outcome, Outcome::kRecorded);
+    const Record taken = rig.receiver.take(result.record);
+    EXPECT_EQ(Unmatched(taken).number(), 77u);
+    EXPECT_EQ(rig.release(taken), "short");
+    EXPECT_EQ(rig.receiver.data_budget().used(), kCell) << "a cell that was made is kept";
+    EXPECT_EQ(rig.request(0, 2, std::string(200, 'y')), Outcome::kRecorded) << "and used again";
+}
+
+TEST(MatchReceiver, what_was_granted_is_there_however_full_the_queue_is) {
+    Rig rig(4, 3);
+    ASSERT_TRUE(rig.receiver.grant(rig.senders[1], {.records = 2, .cells = 2}));
+    EXPECT_FALSE(rig.receiver.grant(rig.senders[2], {.records = 1, .cells = 2})) << "one cell is left";
+    EXPECT_FALSE(rig.receiver.grant(rig.senders[2], {.records = 3, .cells = 1})) << "two records are left";
+    const std::string data(200, 'd');
+    EXPECT_EQ(rig.request(0, 1, data), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(0, 1, data), Outcome::kDataless);
+    EXPECT_EQ(rig.request(0, 1, data), Outcome::kRefused);
+    EXPECT_EQ(rig.eager(1, 5, data), Outcome::kRecorded);
+    EXPECT_EQ(rig.eager(1, 6, data), Outcome::kRecorded);
+    EXPECT_EQ(rig.receiver.record_budget().used(), rig.receiver.record_budget().limit());
+    PostedReceive posted;
+    EXPECT_EQ(rig.receive(1, 6, posted), data);
+    const Receiver::Grant untold = rig.receiver.take_untold(rig.senders[1]);
+    EXPECT_EQ(untold.records, 3u) << "two at first, and one that came back";
+    EXPECT_EQ(untold.cells, 3u);
+    EXPECT_EQ(rig.request(2, 1, "x"), Outcome::kRefused) << "what came back is the sender's";
+    EXPECT_EQ(rig.eager(1, 7, data), Outcome::kRecorded);
+}
+
+TEST(MatchReceiver, a_granted_record_is_no_other_message_s_between_its_match_and_its_release) {
+    Rig rig(1, 0);
+    ASSERT_TRUE(rig.receiver.grant(rig.senders[1], {.records = 1, .cells = 0}));
+    EXPECT_EQ(rig.eager(1, 5, "e"), Outcome::kRecorded);
+    Record taken;
+    PostedReceive posted;
+    ASSERT_TRUE(rig.receiver.post(posted, {.context = 0, .source = 1, .tag = 5}, &rig.senders[1], taken));
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+    EXPECT_EQ(rig.release(taken), "e");
+    EXPECT_EQ(rig.eager(1, 6, "f"), Outcome::kRecorded);
+}
+
+TEST(MatchReceiver, an_eager_message_beyond_its_grant_changes_nothing) {
+    Rig rig(4, 4);
+    EXPECT_EQ(rig.eager(0, 1, "x"), Outcome::kUngranted);
+    ASSERT_TRUE(rig.receiver.grant(rig.senders[0], {.records = 2, .cells = 1}));
+    EXPECT_EQ(rig.eager(0, 1, std::string(300, 'x')), Outcome::kUngranted) << "two cells";
+    Arrival partly = arrival(0, 1, "xyz");
+    partly.data_bytes = 2;
+    EXPECT_EQ(rig.receiver.on_eager(rig.senders[0], partly).outcome, Outcome::kUngranted);
+    EXPECT_EQ(rig.receiver.unexpected(), 0u);
+    EXPECT_EQ(rig.eager(0, 1, "x"), Outcome::kRecorded);
+    EXPECT_EQ(rig.eager(0, 2, "y"), Outcome::kRecorded);
+    EXPECT_EQ(rig.eager(0, 3, "z"), Outcome::kUngranted);
+}
+
+TEST(MatchReceiver, senders_are_restarted_one_at_a_time_in_turn_once_there_is_memory) {
+    Rig rig(1, 0);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRecorded);
+    for (int32_t source : {0, 1, 2}) EXPECT_EQ(rig.request(source, 2, "y"), Outcome::kRefused);
+    EXPECT_EQ(rig.receiver.flagged(), 3u);
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "there is no memory";
+    PostedReceive posted;
+    EXPECT_EQ(rig.receive(0, 1, posted), "x");
+    for (uint32_t turn = 0; turn < 3; ++turn) {
+        Receiver::Sender* const sender = rig.receiver.next_to_restart();
+        ASSERT_EQ(sender, &rig.senders[turn]);
+        const uint32_t age = rig.receiver.resend_all(*sender);
+        EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "one at a time";
+        EXPECT_FALSE(rig.receiver.on_end(*sender, age + 1));
+        EXPECT_TRUE(rig.receiver.on_end(*sender, age));
+        EXPECT_FALSE(rig.receiver.on_end(*sender, age));
+    }
+    EXPECT_EQ(rig.receiver.flagged(), 0u);
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
+}
+
+TEST(MatchReceiver, without_any_budget_a_posted_receive_and_a_probe_get_their_message) {
+    Rig rig(0, 0);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+    const Envelope pattern = {.context = 0, .source = 0, .tag = 1};
+    EXPECT_FALSE(rig.receiver.probe(pattern).found);
+    Offers::Batch batch;
+    ASSERT_TRUE(rig.receiver.next_offer(rig.senders[0], batch));
+    ASSERT_EQ(batch.count, 1u);
+    EXPECT_EQ(batch.receives[0], pattern);
+    EXPECT_FALSE(rig.receiver.next_offer(rig.senders[0], batch)) << "a pass is open";
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+    const Receiver::Probed probed = rig.receiver.probe(pattern);
+    EXPECT_TRUE(probed.found);
+    EXPECT_EQ(probed.record, kNoRecord);
+    EXPECT_EQ(probed.bytes, 1u);
+    PostedReceive posted;
+    EXPECT_EQ(rig.receive(0, 1, posted), "-");
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kMatched);
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "no memory will ever be free";
+}
+
+TEST(MatchReceiver, a_receive_that_is_withdrawn_is_neither_matched_nor_offered) {
+    Rig rig(0, 0);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+    std::array<PostedReceive, 2> posted;
+    EXPECT_EQ(rig.receive(0, 1, posted[0]), "-");
+    EXPECT_EQ(rig.receive(kAnySource, 1, posted[1]), "-");
+    rig.receiver.withdraw(posted[0]);
+    rig.receiver.withdraw(posted[1]);
+    Offers::Batch batch;
+    EXPECT_FALSE(rig.receiver.next_offer(rig.senders[0], batch));
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+}
+
+TEST(MatchReceiver, what_a_process_that_ended_had_here_is_for_others) {
+    Rig rig(4, 4);
+    ASSERT_TRUE(rig.receiver.grant(rig.senders[0], {.records = 1, .cells = 2}));
+    const std::string data(200, 'd');
+    EXPECT_EQ(rig.eager(0, 1, data), Outcome::kRecorded);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(rig.request(i % 2, 2, data), i < 2 ? Outcome::kRecorded : Outcome::kDataless);
+    EXPECT_EQ(rig.request(0, 3, data), Outcome::kRefused);
+    EXPECT_EQ(rig.request(1, 3, data), Outcome::kRefused);
+    Record taken;
+    PostedReceive posted;
+    ASSERT_TRUE(rig.receiver.post(posted, {.context = 0, .source = 0, .tag = 1}, &rig.senders[0], taken));
+    rig.receiver.ended(rig.senders[0]);
+    rig.receiver.release(taken, nullptr);
+    EXPECT_EQ(rig.receiver.unexpected(), 1u);
+    EXPECT_EQ(rig.receiver.flagged(), 1u);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(rig.request(2, 4, data), Outcome::kRecorded) << i;
+    EXPECT_EQ(rig.request(2, 4, data), Outcome::kRefused);
+    PostedReceive other;
+    EXPECT_EQ(rig.receive(0, 1, other), "-");
+    EXPECT_EQ(rig.receive(1, 2, posted), data);
+}
+
+}  // namespace
+}  // namespace velo::match
