@@ -1,8 +1,9 @@
-/// The receiving side of matching in bounded memory (MEM 4): queues, refusals, offers, grants and probes as one machine.
+/// The receiving side of matching in bounded memory (MEM 4): queues, refusals, offers, grants, probes as one machine.
 ///
-/// A message arrives eagerly, in room that its sender was granted, or as a request, which may bring data along. It is
-/// matched; or it gets a record, with its data or, where there is no memory for that, without it (MEM's NCTSD); or it is
-/// refused (NCTS) and stays with its sender. Each request is answered once, by the caller, with the outcome.
+/// A message arrives eagerly, in room that its sender was granted, or as a request, which may bring data along. Either
+/// it is matched, or it gets a record. Where there is no memory for its data, the record comes without it (MEM's NCTSD).
+/// Without memory for a record the message is refused (NCTS) and stays with its sender. The caller answers each request
+/// once, with the outcome.
 ///
 /// Pure: no clock, no lock, no I/O. Owner: the match engine. Thread: the engine's, under its lock. Invariant: records,
 /// data and what is granted of either are within their budgets, always. Walked in step with the explored model:
@@ -73,7 +74,7 @@ class Receiver {
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
-    // What a sender says.
+    // News of a sender.
 
     [[nodiscard]] Result on_request(Sender& sender, const Arrival& arrival, uint32_t age, bool first) {
         Refusals& refusals = sender.offers.refusals;
@@ -120,7 +121,7 @@ class Receiver {
         return true;
     }
 
-    // What the program says.
+    // Calls of the program.
 
     /// True: a message that came before is `taken` out of the queue. False: the receive is posted, and stays where it
     /// is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
@@ -142,7 +143,7 @@ class Receiver {
         Offers::gone(receive);
     }
 
-    /// Without a result, the messages that are with their senders are asked for; it is to be called again.
+    /// Without a result, the senders are asked for messages that they still have, and the caller probes again later.
     [[nodiscard]] Probed probe(const Envelope& pattern) {
         const RecordRef ref = unexpected_.find(pattern);
         if (ref != kNoRecord) {
@@ -170,7 +171,7 @@ class Receiver {
         return record;
     }
 
-    // What was taken.
+    // Messages that were taken out.
 
     /// Calls visit(data, bytes) for each piece of a message's data that is here, in order.
     template <class Visit>
@@ -193,9 +194,9 @@ class Receiver {
         give(*sender, 1, cells);
     }
 
-    // What a sender is told.
+    // News for a sender.
 
-    /// Room for so many messages, and so much of their data, belongs to the sender, however others fill the queue.
+    /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
     [[nodiscard]] bool grant(Sender& sender, Grant grant) {
         if (sender.records_left + grant.records > UINT16_MAX || sender.cells_left + grant.cells > UINT16_MAX) return false;
@@ -284,7 +285,7 @@ class Receiver {
     [[nodiscard]] uint32_t flagged() const { return offers_.flagged(); }
 
   private:
-    /// Of the records' budget, the part that is to be free before a sender repeats its whole queue.
+    /// A sender repeats its whole queue only when this part of the records' budget is free.
     static constexpr uint64_t kRestartPart = 8;
 
     [[nodiscard]] static ProbeWatch::Found found(uint32_t peer, const Arrival& arrival) {
@@ -313,7 +314,7 @@ class Receiver {
         Unmatched::write(record, arrival, cells, granted);
         return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
     }
-    /// What is set aside is the sender's.
+    /// Room that was set aside becomes the sender's.
     static void give(Sender& sender, uint32_t records, uint32_t cells) {
         const auto add = [](uint16_t& to, uint32_t more) { to = static_cast<uint16_t>(to + more); };
         add(sender.records_left, records);

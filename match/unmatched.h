@@ -1,5 +1,5 @@
-/// What a record says of its message, beside envelope and sender: its length, the sender's number for it, and where its
-/// data is.
+/// Contents of a record beside envelope and sender: the message's length, its sender's number for it, and the place of
+/// its data.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-/// The receiver that velo has (match/receiver.h), with its hashed queues, pools and lists, walks in step with the model that
-/// is explored (unexpected_memory_world.h): the same outcome, offers and ages at every step.
+/// The receiver that velo has (match/receiver.h), with its hashed queues, pools and lists, walks in step with the model
+/// that is explored (unexpected_memory_world.h): the same outcome, offers and ages at every step.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -25,7 +25,8 @@ constexpr uint16_t kCellsEach = 2;
 
 /// Of message `id`: inside its record, in cells, or without data and with a number to be kept.
 struct Content {
-    explicit Content(uint8_t id) : bytes(id % 3 == 0 ? 0 : id % 3 == 1 ? 4 : kLongBytes), data{}, keeps_number(id % 3 == 0) {
+    explicit Content(uint8_t id)
+        : bytes(id % 3 == 0 ? 0 : id % 3 == 1 ? 4 : kLongBytes), data{}, keeps_number(id % 3 == 0) {
         std::iota(data, data + bytes, id);
     }
 

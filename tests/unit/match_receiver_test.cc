@@ -35,7 +35,7 @@ struct Rig {
     Outcome eager(int32_t source, int32_t tag, const std::string& data) {
         return receiver.on_eager(senders[static_cast<size_t>(source)], arrival(source, tag, data)).outcome;
     }
-    /// What a receive of this gets of those that came before; "-" when it is posted.
+    /// Data of the earlier message that a receive of this gets; "-" when it is posted.
     std::string receive(int32_t source, int32_t tag, PostedReceive& posted) {
         Record taken;
         Receiver::Sender* const named = source == kAnySource ? nullptr : &senders[static_cast<size_t>(source)];
@@ -149,6 +149,40 @@ TEST(MatchReceiver, senders_are_restarted_one_at_a_time_in_turn_once_there_is_me
     }
     EXPECT_EQ(rig.receiver.flagged(), 0u);
     EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
+}
+
+TEST(MatchReceiver, a_sender_that_is_refused_again_is_restarted_once) {
+    Rig rig(1, 0);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRecorded);
+    for (int32_t source : {1, 2, 1}) EXPECT_EQ(rig.request(source, 2, "y"), Outcome::kRefused);
+    uint32_t visited = 0;
+    rig.receiver.for_each_flagged([&](const Receiver::Sender& sender) { visited = 10 * visited + sender.peer; });
+    EXPECT_EQ(visited, 12u);
+    PostedReceive posted;
+    EXPECT_EQ(rig.receive(0, 1, posted), "x");
+    for (const uint32_t peer : {1u, 2u}) {
+        Receiver::Sender* const sender = rig.receiver.next_to_restart();
+        ASSERT_EQ(sender, &rig.senders[peer]);
+        EXPECT_TRUE(rig.receiver.on_end(*sender, rig.receiver.resend_all(*sender)));
+    }
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
+}
+
+TEST(MatchReceiver, a_sender_with_many_open_receives_to_see_sends_all_that_waits_again) {
+    Rig rig(1, 0);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(1, 2, "y"), Outcome::kRefused);
+    std::array<PostedReceive, Offers::kWalkMax + 1> receives;
+    for (PostedReceive& receive : receives) EXPECT_EQ(rig.receive(kAnySource, 3, receive), "-");
+    Offers::Batch batch;
+    ASSERT_TRUE(rig.receiver.next_offer(rig.senders[1], batch));
+    EXPECT_TRUE(batch.resend_all);
+    EXPECT_EQ(rig.receiver.flagged(), 0u);
+    PostedReceive posted;
+    EXPECT_EQ(rig.receive(0, 1, posted), "x");
+    EXPECT_TRUE(rig.receiver.on_end(rig.senders[1], batch.age));
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
+    EXPECT_EQ(rig.receiver.on_request(rig.senders[1], arrival(1, 2, "y"), batch.age, true).outcome, Outcome::kRecorded);
 }
 
 TEST(MatchReceiver, without_any_budget_a_posted_receive_and_a_probe_get_their_message) {
