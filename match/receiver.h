@@ -1,13 +1,14 @@
-/// The receiving side of matching in bounded memory (MEM 4): queues, refusals, offers, grants, probes as one machine.
+/// The receiving side of matching in bounded memory (MEM 4): queues, refusals, offers, grants, probes as one
+/// machine.
 ///
-/// A message arrives eagerly, in room that its sender was granted, or as a request, which may bring data along. Either
-/// it is matched, or it gets a record. Where there is no memory for its data, the record comes without it (MEM's NCTSD).
-/// Without memory for a record the message is refused (NCTS) and stays with its sender. The caller answers each request
-/// once, with the outcome.
+/// A message arrives eagerly, in room that its sender was granted, or as a request, which may bring data
+/// along. Either it is matched, or it gets a record; if there is no memory for its data, one without it
+/// (MEM's NCTSD). If there is none for a record, the message is refused (NCTS) and stays with its sender. The
+/// caller answers each request once, with the outcome.
 ///
-/// Pure: no clock, no lock, no I/O. Owner: the match engine. Thread: the engine's, under its lock. Invariant: records,
-/// data and what is granted of either are within their budgets, always. Walked in step with the explored model:
-/// tests/exhaustive/match_receiver_test.cc.
+/// Pure: no clock, no lock, no I/O. Owner: the match engine. Thread: the engine's, under its lock. Invariant:
+/// records, data and what is granted of either are within their budgets, always. Walked in step with the
+/// explored model: tests/exhaustive/match_receiver_test.cc.
 #pragma once
 
 #include <algorithm>
@@ -123,8 +124,9 @@ class Receiver {
 
     // Calls of the program.
 
-    /// True: a message that came before is `taken` out of the queue. False: the receive is posted, and stays where it
-    /// is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
+    /// True: a message that came before is `taken` out of the queue. False: the receive is posted, and stays
+    /// where it is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent
+    /// anything.
     [[nodiscard]] bool post(PostedReceive& receive, const Envelope& envelope, Sender* named, Record& taken) {
         const RecordRef ref = unexpected_.find(envelope);
         if (ref != kNoRecord) {
@@ -143,7 +145,8 @@ class Receiver {
         Offers::gone(receive);
     }
 
-    /// Without a result, the senders are asked for messages that they still have, and the caller probes again later.
+    /// Without a result, the senders are asked for messages that they still have, and the caller probes again
+    /// later.
     [[nodiscard]] Probed probe(const Envelope& pattern) {
         const RecordRef ref = unexpected_.find(pattern);
         if (ref != kNoRecord) {
@@ -199,7 +202,8 @@ class Receiver {
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
     [[nodiscard]] bool grant(Sender& sender, Grant grant) {
-        if (sender.records_left + grant.records > UINT16_MAX || sender.cells_left + grant.cells > UINT16_MAX) return false;
+        if (sender.records_left + grant.records > UINT16_MAX || sender.cells_left + grant.cells > UINT16_MAX)
+            return false;
         if (!unexpected_.reserve(grant.records)) return false;
         if (!cells_.reserve(grant.cells)) {
             unexpected_.unreserve(grant.records);
@@ -209,7 +213,8 @@ class Receiver {
         return true;
     }
     [[nodiscard]] Grant take_untold(Sender& sender) {
-        return {std::exchange(sender.records_untold, uint16_t{0}), std::exchange(sender.cells_untold, uint16_t{0})};
+        return {std::exchange(sender.records_untold, uint16_t{0}),
+                std::exchange(sender.cells_untold, uint16_t{0})};
     }
     /// False: there is nothing to tell the sender now. Otherwise `batch` is sent to it.
     [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
@@ -231,9 +236,9 @@ class Receiver {
         }
         return true;
     }
-    /// A sender that is to send all that waits again, with the age that resend_all() gives, since there is memory for
-    /// more records; nullptr: none. One at a time, in turn, and only once some memory is free: each pass costs the
-    /// sender's whole queue.
+    /// A sender that is to send all that waits again, with the age that resend_all() gives, since there is
+    /// memory for more records; nullptr: none. One at a time, in turn, and only once some memory is free:
+    /// each pass costs the sender's whole queue.
     [[nodiscard]] Sender* next_to_restart() const {
         const Budget& budget = unexpected_.budget();
         const uint64_t wanted = std::max<uint64_t>(budget.limit() / kRestartPart, sizeof(Record));
@@ -335,7 +340,8 @@ class Receiver {
     void unlink(Sender& sender) {
         sender.flagged_before->flagged_behind = sender.flagged_behind;
         sender.flagged_behind->flagged_before = sender.flagged_before;
-        if (flagged_ == &sender) flagged_ = sender.flagged_behind == &sender ? nullptr : sender.flagged_behind;
+        if (flagged_ == &sender)
+            flagged_ = sender.flagged_behind == &sender ? nullptr : sender.flagged_behind;
         sender.flagged_before = sender.flagged_behind = nullptr;
     }
 

@@ -1,5 +1,5 @@
-/// Contents of a record beside envelope and sender: the message's length, its sender's number for it, and the place of
-/// its data.
+/// Contents of a record beside envelope and sender: the message's length, its sender's number for it, and the
+/// place of its data.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct Arrival {
     bool keeps_number = false;  ///< the sender has to hear of the match
 };
 
-/// A view of a record, in the queue or taken out of it. A short message whose sender need not hear of it has its data
-/// inside and nothing else.
+/// A view of a record, in the queue or taken out of it. A short message whose sender need not hear of it has
+/// its data inside and nothing else.
 class Unmatched {
   public:
     explicit Unmatched(const Record& record) : record_(record) {}
@@ -37,7 +37,8 @@ class Unmatched {
     }
 
     static void write_inside(Record& record, const Arrival& arrival, bool granted) {
-        record.note = kInside | (granted ? kGranted : 0) | static_cast<uint32_t>(arrival.bytes) << kLengthShift;
+        record.note =
+            kInside | (granted ? kGranted : 0) | static_cast<uint32_t>(arrival.bytes) << kLengthShift;
         if (arrival.bytes != 0) std::memcpy(record.body.data(), arrival.data, arrival.bytes);
     }
     /// `cells`: what came along of its data, or kNoCell, when all of it is with the sender.

@@ -1,5 +1,5 @@
-/// The receiver that velo has (match/receiver.h), with its hashed queues, pools and lists, walks in step with the model
-/// that is explored (unexpected_memory_world.h): the same outcome, offers and ages at every step.
+/// The receiver that velo has (match/receiver.h), with its hashed queues, pools and lists, walks in step with
+/// the model that is explored (unexpected_memory_world.h): the same outcome, offers and ages at every step.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,11 @@ constexpr uint16_t kCellsEach = 2;
 /// Of message `id`: inside its record, in cells, or without data and with a number to be kept.
 struct Content {
     explicit Content(uint8_t id)
-        : bytes(id % 3 == 0 ? 0 : id % 3 == 1 ? 4 : kLongBytes), data{}, keeps_number(id % 3 == 0) {
+        : bytes(id % 3 == 0   ? 0
+                : id % 3 == 1 ? 4
+                              : kLongBytes),
+          data{},
+          keeps_number(id % 3 == 0) {
         std::iota(data, data + bytes, id);
     }
 
@@ -61,9 +65,9 @@ class TwinWorld {
         const uint32_t granted = senders * program_.grants;
         State state;
         state.model = model_.initial();
-        state.twin = std::make_shared<Twin>(
-            Receiver::Limits{.record_bytes = sizeof(Record) * (program_.records + granted),
-                             .data_bytes = match::DataCells::kCellBytes * (kCellsEach * granted + spare_cells_)});
+        state.twin = std::make_shared<Twin>(Receiver::Limits{
+            .record_bytes = sizeof(Record) * (program_.records + granted),
+            .data_bytes = match::DataCells::kCellBytes * (kCellsEach * granted + spare_cells_)});
         state.twin->senders.resize(senders);
         for (uint32_t s = 0; s < senders; ++s) {
             Receiver::Sender& sender = state.twin->senders[s];
@@ -75,7 +79,9 @@ class TwinWorld {
         }
         return state;
     }
-    void append_steps(const State& state, std::vector<Step>& steps) const { model_.append_steps(state.model, steps); }
+    void append_steps(const State& state, std::vector<Step>& steps) const {
+        model_.append_steps(state.model, steps);
+    }
 
     uint32_t apply(State& state, Step step) const {
         MemoryWorld::State& model = state.model;
@@ -92,13 +98,15 @@ class TwinWorld {
             case Kind::kOffer: {
                 Offers::Batch batch;
                 const Message& offer = sender.to_sender.back();
-                const bool same = twin.receiver.next_offer(known, batch) && batch.age == offer.age && !batch.resend_all &&
-                                  std::ranges::equal(std::span(batch.receives).first(batch.count), offer.receives);
+                const bool same =
+                    twin.receiver.next_offer(known, batch) && batch.age == offer.age && !batch.resend_all &&
+                    std::ranges::equal(std::span(batch.receives).first(batch.count), offer.receives);
                 if (!same) state.error = "another offer";
                 break;
             }
             case Kind::kResendAll:
-                if (twin.receiver.resend_all(known) != sender.to_sender.back().age) state.error = "another age";
+                if (twin.receiver.resend_all(known) != sender.to_sender.back().age)
+                    state.error = "another age";
                 break;
             default: break;
         }
@@ -123,7 +131,8 @@ class TwinWorld {
         for (uint8_t s = 0; s < state.model.senders.size(); ++s) {
             const MemoryWorld::Sender& sender = state.model.senders[s];
             flagged += sender.refusals.flagged() ? 1 : 0;
-            if (state.twin->senders[s].offers.refusals.flagged() != sender.refusals.flagged()) return "other flags";
+            if (state.twin->senders[s].offers.refusals.flagged() != sender.refusals.flagged())
+                return "other flags";
             const bool offers = std::ranges::any_of(
                 steps, [&](const Step& step) { return step.kind == Kind::kOffer && step.sender == s; });
             Offers::Batch batch;
@@ -163,8 +172,9 @@ class TwinWorld {
                                  .data = reinterpret_cast<const std::byte*>(content.data),
                                  .data_bytes = std::min(along, content.bytes),
                                  .keeps_number = content.keeps_number};
-        const Receiver::Result result = eager ? twin.receiver.on_eager(sender, arrival)
-                                              : twin.receiver.on_request(sender, arrival, message.age, message.first);
+        const Receiver::Result result =
+            eager ? twin.receiver.on_eager(sender, arrival)
+                  : twin.receiver.on_request(sender, arrival, message.age, message.first);
         const bool matches = state.model.posted.size() != before.posted.size();
         const bool records = state.model.records.size() != before.records.size();
         const bool refuses = !matches && !records;
@@ -195,7 +205,8 @@ class TwinWorld {
                 return match::fits(pattern, envelope(one.sender, one.id));
             });
             const bool answered = model.watch.pattern() == pattern && model.watch.found() != nullptr;
-            if (!record && !answered && receiver.probe(pattern).found) state.error = "a poll that finds something";
+            if (!record && !answered && receiver.probe(pattern).found)
+                state.error = "a poll that finds something";
             return 0;
         }
         if (call.kind == MemoryProgram::Kind::kProbe) {
@@ -211,9 +222,12 @@ class TwinWorld {
             return 0;
         }
         match::Envelope receive = pattern;
-        if (call.probed) receive = envelope(static_cast<uint8_t>(before.probed / 64), static_cast<uint8_t>(before.probed % 64));
-        Receiver::Sender* const named =
-            receive.source == match::kAnySource ? nullptr : &state.twin->senders[static_cast<size_t>(receive.source)];
+        if (call.probed)
+            receive =
+                envelope(static_cast<uint8_t>(before.probed / 64), static_cast<uint8_t>(before.probed % 64));
+        Receiver::Sender* const named = receive.source == match::kAnySource
+                                            ? nullptr
+                                            : &state.twin->senders[static_cast<size_t>(receive.source)];
         PostedReceive& posted = state.twin->receives.emplace_back();
         Record taken;
         const bool came_before = receiver.post(posted, receive, named, taken);
@@ -228,25 +242,30 @@ class TwinWorld {
     }
 
     void check_taken(State& state, const MemoryWorld::State& before, const Record& taken) const {
-        const auto gone = std::ranges::mismatch(before.records, state.model.records,
-                                                [](const MemoryWorld::Record& a, const MemoryWorld::Record& b) {
-                                                    return a.sender == b.sender && a.id == b.id;
-                                                }).in1;
+        const auto gone =
+            std::ranges::mismatch(before.records, state.model.records,
+                                  [](const MemoryWorld::Record& a, const MemoryWorld::Record& b) {
+                                      return a.sender == b.sender && a.id == b.id;
+                                  })
+                .in1;
         const Content content(gone->id);
         const match::Unmatched message(taken);
         std::vector<uint8_t> data;
         state.twin->receiver.for_each_piece(taken, [&](const std::byte* piece, uint32_t bytes) {
-            data.insert(data.end(), reinterpret_cast<const uint8_t*>(piece), reinterpret_cast<const uint8_t*>(piece) + bytes);
+            data.insert(data.end(), reinterpret_cast<const uint8_t*>(piece),
+                        reinterpret_cast<const uint8_t*>(piece) + bytes);
         });
         const bool same = message.peer() == gone->sender && message.bytes() == content.bytes &&
                           message.granted() == gone->granted && data.size() == message.bytes_here() &&
-                          (message.inside() || message.number() == gone->id + 1u) && data.size() <= content.bytes &&
+                          (message.inside() || message.number() == gone->id + 1u) &&
+                          data.size() <= content.bytes &&
                           std::equal(data.begin(), data.end(), content.data) &&
                           (!gone->granted || data.size() == content.bytes);
         if (!same) state.error = "another message, or other data";
         Receiver::Sender& sender = state.twin->senders[gone->sender];
         state.twin->receiver.release(taken, &sender);
-        if (state.twin->receiver.take_untold(sender).records != (gone->granted ? 1 : 0)) state.error = "a grant that was lost";
+        if (state.twin->receiver.take_untold(sender).records != (gone->granted ? 1 : 0))
+            state.error = "a grant that was lost";
     }
 
     MemoryProgram program_;

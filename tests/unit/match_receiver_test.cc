@@ -1,10 +1,10 @@
-#include "match/receiver.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstring>
 #include <string>
+
+#include "match/receiver.h"
 
 namespace velo::match {
 namespace {
@@ -13,7 +13,8 @@ using Outcome = Receiver::Outcome;
 
 constexpr uint64_t kCell = DataCells::kCellBytes;
 
-Arrival arrival(int32_t source, int32_t tag, const std::string& data, uint64_t number = 1, bool keeps_number = false) {
+Arrival arrival(int32_t source, int32_t tag, const std::string& data, uint64_t number = 1,
+                bool keeps_number = false) {
     return {.envelope = {.context = 0, .source = source, .tag = tag},
             .number = number,
             .bytes = data.size(),
@@ -30,7 +31,8 @@ struct Rig {
 
     Outcome request(int32_t source, int32_t tag, const std::string& data, bool first = true) {
         Receiver::Sender& sender = senders[static_cast<size_t>(source)];
-        return receiver.on_request(sender, arrival(source, tag, data), sender.offers.refusals.age(), first).outcome;
+        return receiver.on_request(sender, arrival(source, tag, data), sender.offers.refusals.age(), first)
+            .outcome;
     }
     Outcome eager(int32_t source, int32_t tag, const std::string& data) {
         return receiver.on_eager(senders[static_cast<size_t>(source)], arrival(source, tag, data)).outcome;
@@ -38,7 +40,8 @@ struct Rig {
     /// Data of the earlier message that a receive of this gets; "-" when it is posted.
     std::string receive(int32_t source, int32_t tag, PostedReceive& posted) {
         Record taken;
-        Receiver::Sender* const named = source == kAnySource ? nullptr : &senders[static_cast<size_t>(source)];
+        Receiver::Sender* const named =
+            source == kAnySource ? nullptr : &senders[static_cast<size_t>(source)];
         if (!receiver.post(posted, {.context = 0, .source = source, .tag = tag}, named, taken)) return "-";
         return release(taken);
     }
@@ -156,7 +159,8 @@ TEST(MatchReceiver, a_sender_that_is_refused_again_is_restarted_once) {
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRecorded);
     for (int32_t source : {1, 2, 1}) EXPECT_EQ(rig.request(source, 2, "y"), Outcome::kRefused);
     uint32_t visited = 0;
-    rig.receiver.for_each_flagged([&](const Receiver::Sender& sender) { visited = 10 * visited + sender.peer; });
+    rig.receiver.for_each_flagged(
+        [&](const Receiver::Sender& sender) { visited = 10 * visited + sender.peer; });
     EXPECT_EQ(visited, 12u);
     PostedReceive posted;
     EXPECT_EQ(rig.receive(0, 1, posted), "x");
@@ -182,7 +186,8 @@ TEST(MatchReceiver, a_sender_with_many_open_receives_to_see_sends_all_that_waits
     EXPECT_EQ(rig.receive(0, 1, posted), "x");
     EXPECT_TRUE(rig.receiver.on_end(rig.senders[1], batch.age));
     EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
-    EXPECT_EQ(rig.receiver.on_request(rig.senders[1], arrival(1, 2, "y"), batch.age, true).outcome, Outcome::kRecorded);
+    EXPECT_EQ(rig.receiver.on_request(rig.senders[1], arrival(1, 2, "y"), batch.age, true).outcome,
+              Outcome::kRecorded);
 }
 
 TEST(MatchReceiver, without_any_budget_a_posted_receive_and_a_probe_get_their_message) {
@@ -224,7 +229,8 @@ TEST(MatchReceiver, what_a_process_that_ended_had_here_is_for_others) {
     ASSERT_TRUE(rig.receiver.grant(rig.senders[0], {.records = 1, .cells = 2}));
     const std::string data(200, 'd');
     EXPECT_EQ(rig.eager(0, 1, data), Outcome::kRecorded);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(rig.request(i % 2, 2, data), i < 2 ? Outcome::kRecorded : Outcome::kDataless);
+    for (int i = 0; i < 3; ++i)
+        EXPECT_EQ(rig.request(i % 2, 2, data), i < 2 ? Outcome::kRecorded : Outcome::kDataless);
     EXPECT_EQ(rig.request(0, 3, data), Outcome::kRefused);
     EXPECT_EQ(rig.request(1, 3, data), Outcome::kRefused);
     Record taken;
