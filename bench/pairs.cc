@@ -4,9 +4,9 @@
 ///
 /// Only the pair that is measured runs, pinned to two CPUs, or with `--pinned no` wherever the system puts it. All
 /// other ranks sleep. So a job of many ranks measures on two CPUs what a job of two ranks would, and every MPI is
-/// placed alike. Beside the figures of a pair stands how long one cache line takes from the one CPU to the other, before and
-/// after them: every latency through shared memory is a multiple of it, and on virtual machines it changes from minute
-/// to minute.
+/// placed alike. Beside the figures of a pair stands how long one cache line takes from the one CPU to the other,
+/// before and after them: every latency through shared memory is a multiple of it, and on virtual machines it changes
+/// from minute to minute.
 ///
 /// Measures, each a median over batches:
 ///   latency    half a ping-pong, us
