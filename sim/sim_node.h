@@ -58,6 +58,7 @@ class SimNode {
     [[nodiscard]] shm::RingProducer::Room reserve(shm::PeerIndex peer, uint32_t bytes, Status& status);
     [[nodiscard]] static std::byte* reserve_whole(shm::PeerIndex, uint32_t, Status&) { return nullptr; }
     [[nodiscard]] static bool send_line(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
+    [[nodiscard]] static bool send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
     void commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false);
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);

@@ -31,7 +31,7 @@ void ring(Input& input) {
         return at >= memory.data() && at <= end && bytes <= static_cast<size_t>(end - at);
     };
     for (int step = 0; step < kStepsMax && !input.empty(); ++step) {
-        switch (input.below(8)) {
+        switch (input.below(9)) {
             case 0: damage(input, memory.bytes()); break;
             case 1: {
                 // A header that the consumer takes for its next, but for what the fuzzer makes of it.
@@ -113,6 +113,14 @@ void ring(Input& input) {
                 const auto two = static_cast<uint32_t>(input.below(shm::kInlineBytesMax - one + 1));
                 bool wake = false;
                 (void)producer.send_line({kData, kData, one, two}, input.byte(), wake);
+                break;
+            }
+            case 8: {
+                constexpr std::byte kData[4096] = {};
+                const auto one = static_cast<uint32_t>(input.below(128));
+                const auto two = static_cast<uint32_t>(input.below(3000));
+                bool wake = false;
+                (void)producer.send_lines({kData, kData, one, two}, input.byte(), wake);
                 break;
             }
         }
