@@ -52,7 +52,8 @@ class Receiver {
         kRecorded,   ///< `record` has it, and all data that came along
         kDataless,   ///< `record` has it; its data is with the sender
         kRefused,    ///< nothing of it is here
-        kUngranted,  ///< an eager message for which its sender had no grant: a mistake of the sender's
+        kUngranted,  ///< an eager message for which its sender was told of no grant: a mistake of the
+                     ///< sender's
     };
     struct Result {
         Outcome outcome = Outcome::kRefused;
@@ -102,7 +103,8 @@ class Receiver {
 
     [[nodiscard]] Result on_eager(Sender& sender, const Arrival& arrival) {
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
-        if (sender.records_left == 0 || cells > sender.cells_left || arrival.data_bytes != arrival.bytes)
+        if (sender.records_left == sender.records_untold || cells + sender.cells_untold > sender.cells_left ||
+            arrival.data_bytes != arrival.bytes)
             return {.outcome = Outcome::kUngranted};
         --sender.records_left;
         sender.cells_left = static_cast<uint16_t>(sender.cells_left - cells);

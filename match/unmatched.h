@@ -11,7 +11,8 @@
 
 namespace velo::match {
 
-/// A message that arrives: all that the receiver needs of it.
+/// A message that arrives: all that the receiver needs of it. The caller has checked what its peer sent: the
+/// envelope is_of_message(), and data_bytes <= bytes.
 struct Arrival {
     Envelope envelope;
     uint64_t number = 0;  ///< the sender's

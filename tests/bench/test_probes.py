@@ -65,6 +65,13 @@ class Numbers(unittest.TestCase):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(f"--pairs: '{text}' is not a pair of two of the job's 2 ranks", result.stderr)
 
+    def test_pairs_are_pinned_or_not(self):
+        mpi = OpenMpi()
+        result = subprocess.run([*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pinned", "maybe"],
+                                capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("pairs: --pinned takes yes or no", result.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
