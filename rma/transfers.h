@@ -378,6 +378,7 @@ template <class Env>
 void Transfers<Env>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) [[unlikely]]
         report_failed(op, status);
+    if (op.owner != 0) return parts_.matching.receiving.fetched(op, status);
     core_.events.rma_done(op, status);
 }
 

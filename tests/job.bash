@@ -13,8 +13,9 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # --- Options. A runner adds its own to this table; its function `operand` takes the words that are no options. Kinds:
 # flag, path (exists), folder (is made), word (the last one counts), list (of all that were given), words (one word
 # holds elements of a list) and program (is passed on to the program).
-declare -A options=([--bindir]=path [--plugindir]=path [--only]=list [--logs]=folder [--mca-extra]=words)
-bindir='' plugindir='' logs='' only=() mca_extra=() program_arguments=()
+declare -A options=([--bindir]=path [--plugindir]=path [--only]=list [--logs]=folder [--mca-extra]=words
+    [--mtl]=flag)
+bindir='' plugindir='' logs='' mtl='' only=() mca_extra=() program_arguments=()
 
 wrong() { printf '%s: %s; --help lists the options\n' "${0##*/}" "$*" >&2; exit 2; }
 usage() {
@@ -52,7 +53,11 @@ parse_options() {
 
 # use_btls LIST: sets base, the arguments that every job has.
 use_btls() {
-    base=(--mca pml ob1 --mca btl "$1")
+    if [[ $mtl ]]; then
+        base=(--mca pml cm --mca mtl velo --mca btl "$1")
+    else
+        base=(--mca pml ob1 --mca btl "$1")
+    fi
     [[ $plugindir ]] && base+=(--mca mca_base_component_path "$(host_path "$plugindir")")
     base+=("${mca_extra[@]}")
 }

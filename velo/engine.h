@@ -18,6 +18,7 @@ class Engine {
   public:
     /// Throws base::SetupError.
     [[gnu::cold]] explicit Engine(const EngineOptions& options, const S& system = {}) : parts_(options, system) {
+        std::fill(accepted_.begin() + match::kFirstWireTag, accepted_.end(), true);
         if (parts_.core.device) device_pause_ = DevicePause(parts_.core.device->traits().dear_to_poll);
     }
 
@@ -77,6 +78,21 @@ class Engine {
         if (!parts_.core.events.empty() && !parts_.core.events.delivering()) parts_.core.events.deliver();
     }
 
+    /// Calls action(matching), and tells the host what has come of it.
+    template <class Action>
+    auto match(Action&& action) {
+        const std::lock_guard guard(parts_.core.lock);
+        const auto result = action(parts_.matching);
+        if (!parts_.core.events.empty() && !parts_.core.events.delivering()) [[unlikely]]
+            parts_.core.events.deliver();
+        return result;
+    }
+    [[gnu::cold]] void open_matching(const velo_match_host_t& host) {
+        const std::lock_guard guard(parts_.core.lock);
+        parts_.core.events.match_with(host);
+        parts_.matching.open();
+    }
+
     void announce_ending(base::Ending ending) { parts_.failures.announce_ending(ending); }
     [[nodiscard]] bool claim_report(const velo_peer& peer) {
         const std::lock_guard guard(parts_.core.lock);
@@ -96,7 +112,7 @@ class Engine {
         return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
                !parts_.core.events.empty() || parts_.coop.assisting() ||
                (parts_.core.packets && parts_.core.packets->control_deferred()) ||
-               parts_.core.on_node.has_unattached();
+               parts_.core.on_node.has_unattached() || parts_.matching.busy();
     }
     void counters(velo_counters_t& out) const;
     /// No message waits for credits any more: this process is about to end.
@@ -154,7 +170,9 @@ struct Engine<S>::Handler {
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.parts_.peers.of(path, index);
-        if (message_class == MessageClass::kHost) {
+        if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag) {
+            engine.parts_.matching.receive(peer, tag, data, bytes);
+        } else if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.parts_.core.lock);
             const velo_host_t& host = engine.parts_.core.options.host;
             if (!peer.context && host.unconnected) [[unlikely]]
@@ -176,16 +194,8 @@ template <bool kCopies>
 inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
     Core<S>& core = parts_.core;
     const std::lock_guard guard(core.lock);
-    if (peer.path == VELO_PATH_ON_NODE && parts.bytes() <= shm::kInlineBytesMax && peer.pending.empty() &&
-        !peer.reclaimed && core.on_node.send_line(peer.node_index(), parts, tag)) {
-        return Status::kOk;
-    }
-    // Field by field, so that the parts of a message of one line stay in registers.
+    if (parts_.queue.leaves_in_lines(peer, parts, tag)) return Status::kOk;
     const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
-    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.reclaimed &&
-        core.on_node.send_lines(peer.node_index(), whole, tag)) {
-        return Status::kOk;
-    }
     if constexpr (kCopies) {
         return parts_.queue.send_or_copy(peer, whole, tag);
     } else {
@@ -232,6 +242,8 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
     if (parts_.coop.assisting()) events += parts_.coop.drive_assists();
     if (parts_.coop.fetching()) events += parts_.coop.drive_blocks();
     if (!parts_.transfers.idle() || !parts_.atomics.empty()) events += parts_.transfers.drive();
+    if (parts_.matching.due()) [[unlikely]]
+        events += parts_.matching.drive();
     if (core.clock.now() >= next_timer_ns_) [[unlikely]]
         run_timers(core.clock.now());
     if (!core.events.empty()) core.events.deliver();
@@ -271,6 +283,10 @@ void Engine<S>::counters(velo_counters_t& out) const {
     const shm::OnNodeCounters& on_node = core.on_node.counters();
 #define VELO_ON_NODE_COUNTER(name, field, text) out.name = on_node.field;
 #include "velo/counters.def"
+    if (const auto& receiver = parts_.matching.receiving.receiver()) {
+        out.match_records_hwm = receiver->record_budget().used_max();
+        out.match_data_hwm = receiver->data_budget().used_max();
+    }
     if (!core.device) return;
     const DeviceCounters device = core.device->counters();
     const PacketChannelCounters& packets = core.packets->counters();

@@ -12,7 +12,7 @@
 
 #include "velo/base/lock.h"
 #include "velo/base/status.h"
-#include "velo/velo.h"
+#include "velo/velo_match.h"
 
 namespace velo {
 
@@ -24,6 +24,17 @@ class Events {
     /// A message that was queued has left, or never will.
     void sent(velo_send_t& send, Status status) { queue_.emplace_back(Sent{&send, status}); }
     void rma_done(velo_rma_t& rma, Status status) { queue_.emplace_back(Done{&rma, status}); }
+    /// News of matching are for a host of its own.
+    [[gnu::cold]] void match_with(const velo_match_host_t& host) { match_host_ = host; }
+    void match_sent(velo_match_send_t& send, Status status) { queue_.emplace_back(MatchSent{&send, status}); }
+    void match_received(velo_match_receive_t& receive) { queue_.emplace_back(MatchReceived{&receive}); }
+    /// The same at once, where the engine is as it is when a message is handed up.
+    [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
+        if (!queue_.empty()) [[unlikely]]
+            return match_received(receive);
+        const base::Unlocked unlocked(lock_);
+        match_host_.receive_done(match_host_.context, &receive);
+    }
     [[gnu::cold]] void peer_ended(const velo_end_t& end) {
         if (host_.peer_ended != nullptr) queue_.emplace_back(std::make_unique<velo_end_t>(end));
     }
@@ -69,10 +80,22 @@ class Events {
         uint64_t name;
         velo_path_t path;
     };
-    using Event = std::variant<Sent, Done, std::unique_ptr<velo_end_t>, std::unique_ptr<Failed>>;
+    struct MatchSent {
+        velo_match_send_t* send;
+        Status status;
+    };
+    struct MatchReceived {
+        velo_match_receive_t* receive;
+    };
+    using Event = std::variant<Sent, Done, MatchSent, MatchReceived, std::unique_ptr<velo_end_t>,
+                               std::unique_ptr<Failed>>;
 
     void tell(const Sent& sent) { host_.sent(host_.context, sent.send, static_cast<int>(sent.status)); }
     void tell(const Done& done) { host_.rma_done(host_.context, done.rma, static_cast<int>(done.status)); }
+    void tell(const MatchSent& sent) {
+        match_host_.send_done(match_host_.context, sent.send, static_cast<int>(sent.status));
+    }
+    void tell(const MatchReceived& received) { match_host_.receive_done(match_host_.context, received.receive); }
     void tell(const std::unique_ptr<velo_end_t>& end) { host_.peer_ended(host_.context, end.get()); }
     void tell(const std::unique_ptr<Failed>& failed) {
         const velo_failure_t failure = {.line = failed->line.c_str(), .name = failed->name, .path = failed->path};
@@ -80,6 +103,7 @@ class Events {
     }
 
     const velo_host_t& host_;
+    velo_match_host_t match_host_ = {};
     base::OptionalLock& lock_;
     std::vector<Event> queue_;
     size_t next_ = 0;

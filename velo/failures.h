@@ -114,6 +114,7 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
     });
     for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
     parts_.coop.peer_failed(peer);
+    parts_.matching.peer_failed(peer);
 }
 
 template <class Env>

@@ -15,6 +15,7 @@
 #include "velo/credit_tracer.h"
 #include "velo/engine_messages.h"
 #include "velo/failures.h"
+#include "velo/matching.h"
 #include "velo/peers.h"
 #include "velo/send_queue.h"
 #include "velo/stall_reporter.h"
@@ -40,6 +41,7 @@ struct Parts {
         : core(options, system),
           queue(core, *this),
           messages(core, *this),
+          matching(core, *this),
           transfers(core, *this),
           atomics(core, *this),
           coop(core, *this),
@@ -53,6 +55,7 @@ struct Parts {
     Peers peers;
     SendQueue<Env> queue;
     EngineMessages<Env> messages;
+    Matching<Env> matching;
     rma::CookieTable<rma::PendingOp<velo_peer>> pending{rma::kPendingOpsMax};
     rma::Transfers<Env> transfers;
     rma::Atomics<Env> atomics;

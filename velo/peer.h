@@ -16,6 +16,8 @@
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
 
+struct velo_match_peer;
+
 /// Owner: the engine; a pointer to it stays good until the host has disconnected and the process has ended.
 /// Thread: the engine's.
 struct velo_peer {
@@ -47,6 +49,7 @@ struct velo_peer {
     int32_t pid = 0;
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's
+    velo_match_peer* match = nullptr;  ///< matching's; none before the first message
     velo::base::IntrusiveQueue<velo_send_t> pending;
     uint32_t copies_left = 0;   ///< short messages that may still be copied behind the host's last queued one
     uint32_t copies_grant = 0;  ///< of these, what that message allowed

@@ -31,6 +31,7 @@ class Peers {
         peer.name = 0;
         peer.rank = 0;
         peer.path = VELO_PATH_NONE;
+        peer.match = nullptr;
         spare_.push_back(&peer);
     }
 

@@ -16,7 +16,7 @@
 namespace velo {
 
 /// The owner of a queued message, and so what its completion means.
-enum class Origin : uint8_t { kHost, kControl, kPush, kCopy };
+enum class Origin : uint8_t { kHost, kControl, kPush, kCopy, kMatchSend, kMatchReply };
 
 /// Owner: the engine. Thread: the engine's, under its lock.
 template <class Env>
@@ -27,6 +27,21 @@ class SendQueue {
 
     SendQueue(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
+    /// Inline as a whole for a message of one line. kAgain: it cannot leave at once.
+    [[gnu::always_inline]] Status send_fast(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+        if (leaves_in_lines(peer, parts, tag)) return Status::kOk;
+        const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
+        return send_now(peer, whole, tag);
+    }
+    /// True: it has left as lines of an on-node ring, without a detour. (GCC would pass the parts through memory, and
+    /// load wider than it stored, were they not copied field by field for what is not inline.)
+    [[gnu::always_inline]] bool leaves_in_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+        if (peer.path != VELO_PATH_ON_NODE || !peer.pending.empty() || peer.reclaimed) return false;
+        const bool one = parts.bytes() <= shm::kInlineBytesMax;
+        if (one && core_.on_node.send_line(peer.node_index(), parts, tag)) return true;
+        const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
+        return core_.on_node.send_lines(peer.node_index(), whole, tag);
+    }
     /// kAgain: it cannot leave at once.
     [[gnu::noinline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
     [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag);
@@ -278,6 +293,8 @@ void SendQueue<Env>::completed(velo_send_t& send, Status status) {
             // If it never will, the peer's end is reported to the host.
             memory_.free(&send);
             break;
+        case Origin::kMatchSend: parts_.matching.sending.left(send, status); break;
+        case Origin::kMatchReply: parts_.matching.reply_left(send); break;
         case Origin::kControl:
         case Origin::kPush: parts_.messages.completed(send, status); break;
     }

@@ -1,5 +1,5 @@
 /// The C face of the engine, over the device that the job needs. No exception leaves it.
-#include "velo/velo.h"
+#include "velo/velo_match.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +39,10 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
 [[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
+}
+
+[[nodiscard]] velo::match::Envelope of_match(const velo_envelope_t& envelope) {
+    return {.context = envelope.context, .source = envelope.source, .tag = envelope.tag};
 }
 
 /// The engine is left as it is, and the host ends the job. No memory is asked for here.
@@ -271,6 +275,56 @@ void velo_deregister(velo_engine_t* engine, const velo_handle_t* handle) noexcep
 
 void velo_rma(velo_engine_t* engine, velo_peer_t* peer, velo_rma_t* rma) noexcept {
     with_memory(*engine, [&] { engine->post(*peer, *rma); });
+}
+
+void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) noexcept {
+    with_memory(*engine, [&] { engine->open_matching(*host); });
+}
+
+velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) noexcept {
+    return with_memory(*engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
+}
+
+bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, const velo_envelope_t* envelope, const void* data,
+                     uint64_t bytes, bool synchronous, velo_match_send_t* send) noexcept {
+    return with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) {
+            return matching.sending.send(*to, of_match(*envelope), data, bytes, synchronous, *send);
+        });
+    });
+}
+
+bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, const velo_envelope_t* envelope, void* buffer,
+                        uint64_t capacity, velo_match_receive_t* receive) noexcept {
+    return with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) {
+            return matching.receiving.post(from, of_match(*envelope), buffer, capacity, *receive);
+        });
+    });
+}
+
+bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) noexcept {
+    return with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) { return matching.receiving.cancel(*receive); });
+    });
+}
+
+bool velo_match_probe(velo_engine_t* engine, const velo_envelope_t* envelope, velo_match_status_t* status,
+                      velo_match_message_t** message) noexcept {
+    return with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) {
+            return matching.receiving.probe(of_match(*envelope), *status, message);
+        });
+    });
+}
+
+bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer, uint64_t capacity,
+                                velo_match_receive_t* receive) noexcept {
+    return with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) {
+            return matching.receiving.receive_message(message, buffer, capacity, *receive);
+        });
+    });
 }
 
 void velo_rma_here(velo_rma_t* rma) noexcept {

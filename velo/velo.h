@@ -143,6 +143,7 @@ typedef struct velo_rma {
     velo_rma_kind_t kind;
     velo_atomic_t atomic;
     uint32_t width; /* of an atomic: 4 or 8 bytes, at an address of that alignment */
+    uint32_t owner; /* 0: the host */
     void* local;    /* target of a get, source of a put; an atomic's old value goes here unless NULL */
     uint64_t remote_address;
     velo_handle_t remote;

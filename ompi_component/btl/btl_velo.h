@@ -40,6 +40,7 @@ typedef struct mca_btl_velo_component_t {
     opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
     opal_list_t departed;        /* those deleted while something of theirs was pending */
     bool finalizing; /* what still arrives is dropped: no receiver is left to take it */
+    bool matching;   /* the MTL is used: it is this component that ends the job when a peer ends */
     int modules;     /* open ones */
 } mca_btl_velo_component_t;
 
@@ -58,6 +59,7 @@ typedef struct mca_btl_velo_process_t {
     mca_btl_velo_endpoint_t on_node;
     mca_btl_velo_endpoint_t device;
     mca_btl_velo_endpoint_t one_sided;
+    bool matched; /* the MTL uses it */
 } mca_btl_velo_process_t;
 OBJ_CLASS_DECLARATION(mca_btl_velo_process_t);
 
@@ -121,12 +123,15 @@ int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t
                            mca_btl_base_endpoint_t **peers);
 void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint8_t tag);
 void mca_btl_velo_free_processes(void);
+velo_peer_t *mca_btl_velo_connect_match(opal_proc_t *proc);
+void mca_btl_velo_disconnect_match(const opal_proc_t *proc);
 
 /* btl_velo_rdma.c */
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
 void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
 
 /* btl_velo_component.c */
+int mca_btl_velo_progress(void);
 /* The name of the host that a rank is on, to be freed; NULL: the launcher does not say. */
 char *mca_btl_velo_host_of(uint32_t job, uint32_t rank);
 

@@ -18,7 +18,6 @@ static int component_register(void);
 static int component_open(void);
 static int component_close(void);
 static mca_btl_base_module_t **component_init(int *count, bool progress_threads, bool mpi_threads);
-static int component_progress(void);
 
 OPAL_DECLSPEC mca_btl_velo_component_t mca_btl_velo_component = {
     .super =
@@ -32,7 +31,7 @@ OPAL_DECLSPEC mca_btl_velo_component_t mca_btl_velo_component = {
                 },
             .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
             .btl_init = component_init,
-            .btl_progress = component_progress,
+            .btl_progress = mca_btl_velo_progress,
         },
 };
 
@@ -69,7 +68,7 @@ static int component_register(void)
 static int component_open(void)
 {
     mca_btl_velo_component.engine = NULL;
-    mca_btl_velo_component.finalizing = false;
+    mca_btl_velo_component.finalizing = mca_btl_velo_component.matching = false;
     mca_btl_velo_component.modules = 0;
     OBJ_CONSTRUCT(&mca_btl_velo_component.short_frags, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.long_frags, opal_free_list_t);
@@ -368,7 +367,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
     return modules;
 }
 
-static int component_progress(void)
+int mca_btl_velo_progress(void)
 {
     return velo_progress(mca_btl_velo_component.engine);
 }

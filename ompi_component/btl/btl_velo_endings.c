@@ -49,6 +49,13 @@ static void tell(const velo_end_t *end, bool other_job)
     free(peer_host);
 }
 
+/* ob1 has no callback yet, or not any more, or does not run: the runtime ends the job. */
+static __attribute__((noreturn)) void end_process(void)
+{
+    velo_series_abort("velo: the job cannot go on");
+    _exit(1);
+}
+
 /* ob1 aborts in its callback, whichever the flags: a job cannot lose a process and go on. */
 static void end_job(velo_path_t path)
 {
@@ -56,16 +63,14 @@ static void end_job(velo_path_t path)
     mca_btl_velo_module_t *module = modules[VELO_PATH_ON_NODE == path ? 0 : 1];
 
     velo_follow(mca_btl_velo_component.engine);
-    if (NULL != module->error_cb && !mca_btl_velo_component.finalizing) {
-        module->error_cb(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
+    if (mca_btl_velo_component.finalizing) {
+        return;
     }
-}
-
-/* ob1 has no callback yet, or not any more: the runtime ends the job. */
-static __attribute__((noreturn)) void end_process(void)
-{
-    velo_series_abort("velo: the job cannot go on");
-    _exit(1);
+    if (NULL != module->error_cb) {
+        module->error_cb(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
+    } else if (mca_btl_velo_component.matching) {
+        end_process();
+    }
 }
 
 void mca_btl_velo_end_job(velo_path_t path, const char *line)

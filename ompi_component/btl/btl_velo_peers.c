@@ -15,6 +15,7 @@ static void construct_process(mca_btl_velo_process_t *process)
     memset(&process->on_node, 0, sizeof process->on_node);
     memset(&process->device, 0, sizeof process->device);
     memset(&process->one_sided, 0, sizeof process->one_sided);
+    process->matched = false;
 }
 
 OBJ_CLASS_INSTANCE(mca_btl_velo_process_t, opal_list_item_t, construct_process, NULL);
@@ -216,29 +217,61 @@ int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t
     return OPAL_SUCCESS;
 }
 
-/* A process is forgotten with the last of its endpoints. Processes are looked for by name: r2 may pass an endpoint
- * twice, and compares the pointers after this call, but looks at nothing behind them. */
-static void del_proc(const mca_btl_velo_module_t *module, const opal_proc_t *proc)
+/* A process is forgotten with the last of its endpoints. */
+static void forget_unused(mca_btl_velo_process_t *process, uint64_t key)
 {
-    const uint64_t key = key_of(&proc->proc_name);
-    mca_btl_velo_process_t *process = find_process(key);
-    velo_peer_t *peer;
+    velo_peer_t *peer = process->on_node.peer; /* the same in each endpoint */
 
-    if (NULL == process) {
-        return;
-    }
-    mca_btl_velo_endpoint_of(process, module)->in_use = false;
-    if (process->on_node.in_use || process->device.in_use || process->one_sided.in_use) {
+    if (process->on_node.in_use || process->device.in_use || process->one_sided.in_use || process->matched) {
         return;
     }
     opal_hash_table_remove_value_uint64(&mca_btl_velo_component.processes, key);
-    peer = process->on_node.peer; /* the same in each endpoint */
     if (NULL == peer || velo_disconnect(mca_btl_velo_component.engine, peer)) {
         OBJ_RELEASE(process);
     } else {
         /* Callbacks that are still to come are given its endpoints. */
         opal_list_append(&mca_btl_velo_component.departed, &process->super);
     }
+}
+
+/* Processes are looked for by name: r2 may pass an endpoint twice, and compares the pointers after this call, but looks
+ * at nothing behind them. */
+static void del_proc(const mca_btl_velo_module_t *module, const opal_proc_t *proc)
+{
+    const uint64_t key = key_of(&proc->proc_name);
+    mca_btl_velo_process_t *process = find_process(key);
+
+    if (NULL != process) {
+        mca_btl_velo_endpoint_of(process, module)->in_use = false;
+        forget_unused(process, key);
+    }
+}
+
+velo_peer_t *mca_btl_velo_connect_match(opal_proc_t *proc)
+{
+    mca_btl_velo_process_t *process;
+
+    OPAL_THREAD_LOCK(&mca_btl_velo_component.processes_lock);
+    process = connect_to(proc, true);
+    if (NULL != process) {
+        process->matched = true;
+    }
+    OPAL_THREAD_UNLOCK(&mca_btl_velo_component.processes_lock);
+    return NULL == process ? NULL : process->on_node.peer;
+}
+
+void mca_btl_velo_disconnect_match(const opal_proc_t *proc)
+{
+    const uint64_t key = key_of(&proc->proc_name);
+    mca_btl_velo_process_t *process;
+
+    OPAL_THREAD_LOCK(&mca_btl_velo_component.processes_lock);
+    process = find_process(key);
+    if (NULL != process) {
+        process->matched = false;
+        forget_unused(process, key);
+    }
+    OPAL_THREAD_UNLOCK(&mca_btl_velo_component.processes_lock);
 }
 
 int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,

@@ -81,4 +81,10 @@ static inline bool velo_series_more_hosts(const opal_process_name_t *job)
     return NULL != daemons && 1 < strtol(daemons, NULL, 10);
 }
 
+/* Matching: parameters of mtl_init; a communicator's number; the BTLs are open whichever PML runs. */
+#define VELO_MTL_INIT_PARAMETERS bool enable_progress_threads, bool enable_mpi_threads
+#define VELO_MTL_INIT_UNUSED ((void) 0)
+#define VELO_CONTEXT_OF(comm) ((uint32_t) (comm)->c_contextid)
+#define velo_series_init_bml(progress_threads, threads) ((void) (progress_threads), (void) (threads), 0)
+
 #endif /* VELO_SERIES_H */

@@ -80,4 +80,11 @@ static inline bool velo_series_more_hosts(const opal_process_name_t *job)
     return OPAL_SUCCESS == rc && 0 < daemon;
 }
 
+/* Matching: parameters of mtl_init; a communicator's number; ob1 alone opens the BTLs. */
+#define VELO_MTL_INIT_PARAMETERS bool enable_progress_threads, bool enable_mpi_threads, bool *accelerator_support
+#define VELO_MTL_INIT_UNUSED (*accelerator_support = false)
+#define VELO_CONTEXT_OF(comm) ((uint32_t) (comm)->c_index)
+int mca_bml_base_init(bool enable_progress_threads, bool enable_mpi_threads);
+#define velo_series_init_bml(progress_threads, threads) mca_bml_base_init(progress_threads, threads)
+
 #endif /* VELO_SERIES_H */

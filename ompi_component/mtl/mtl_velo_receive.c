@@ -1,0 +1,188 @@
+/*
+ * Receives and probes.
+ */
+#include "mtl_velo.h"
+
+#include <stdlib.h>
+
+#include "opal/runtime/opal_progress.h"
+
+static velo_envelope_t pattern_of(const ompi_communicator_t *comm, int src, int tag)
+{
+    const velo_envelope_t envelope = {.context = VELO_CONTEXT_OF(comm), .source = src, .tag = tag};
+
+    return envelope;
+}
+
+/* After the completion nothing of the request may be looked at. */
+static void finish(mca_mtl_velo_request_t *request)
+{
+    const velo_match_receive_t *receive = &request->match.receive;
+    ompi_status_public_t *status = &request->super.ompi_req->req_status;
+    size_t bytes = receive->bytes < request->capacity ? receive->bytes : request->capacity;
+
+    status->MPI_SOURCE = receive->source;
+    status->MPI_TAG = receive->tag;
+    status->MPI_ERROR = VELO_OK != receive->status           ? MPI_ERR_INTERN
+                        : receive->bytes > request->capacity ? MPI_ERR_TRUNCATE
+                                                             : MPI_SUCCESS;
+    status->_ucount = bytes;
+    if (NULL != request->packed) {
+        struct iovec iov = {.iov_base = request->packed, .iov_len = bytes};
+        uint32_t count = 1;
+
+        opal_convertor_unpack(request->convertor, &iov, &count, &bytes);
+        free(request->packed);
+    }
+    request->super.completion_callback(&request->super);
+}
+
+void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive)
+{
+    (void) context;
+    finish((mca_mtl_velo_request_t *) ((char *) receive - offsetof(mca_mtl_velo_request_t, match)));
+}
+
+/* Finds the memory that a message goes to. */
+static int prepare(mca_mtl_velo_request_t *request, opal_convertor_t *convertor, void **buffer)
+{
+    bool packed;
+    int rc = ompi_mtl_datatype_recv_buf(convertor, buffer, &request->capacity, &packed);
+
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    if (OPAL_UNLIKELY(packed && NULL == *buffer)) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    request->packed = packed ? *buffer : NULL;
+    request->convertor = convertor;
+    request->receives = true;
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
+                       opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    const velo_envelope_t pattern = pattern_of(comm, src, tag);
+    velo_match_peer_t *peer = NULL;
+    void *buffer;
+    int rc;
+
+    (void) mtl;
+    if (MPI_ANY_SOURCE != src) {
+        peer = mca_mtl_velo_peer(comm, src);
+        if (OPAL_UNLIKELY(NULL == peer)) {
+            return OMPI_ERR_UNREACH;
+        }
+    }
+    rc = prepare(request, convertor, &buffer);
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    if (mca_mtl_velo.faces->receive(mca_mtl_velo.engine, peer, &pattern, buffer, request->capacity,
+                                    &request->match.receive)) {
+        finish(request);
+    }
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_request, int flag)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+
+    (void) mtl;
+    (void) flag;
+    if (request->receives && mca_mtl_velo.faces->cancel(mca_mtl_velo.engine, &request->match.receive)) {
+        free(request->packed);
+        request->super.ompi_req->req_status._cancelled = true;
+        request->super.completion_callback(&request->super);
+    }
+    return OMPI_SUCCESS;
+}
+
+/* Makes progress by itself: in a loop of probes no other call does. */
+static bool probe(ompi_communicator_t *comm, int src, int tag, ompi_status_public_t *status,
+                  velo_match_message_t **message)
+{
+    const velo_envelope_t pattern = pattern_of(comm, src, tag);
+    velo_match_status_t found;
+
+    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, &pattern, &found, message)) {
+        opal_progress();
+        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, &pattern, &found, message)) {
+            return false;
+        }
+    }
+    if (MPI_STATUS_IGNORE != status) {
+        status->MPI_SOURCE = found.envelope.source;
+        status->MPI_TAG = found.envelope.tag;
+        status->MPI_ERROR = MPI_SUCCESS;
+        status->_ucount = found.bytes;
+        status->_cancelled = 0;
+    }
+    return true;
+}
+
+int mca_mtl_velo_iprobe(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, int *flag,
+                        ompi_status_public_t *status)
+{
+    (void) mtl;
+    if (MPI_ANY_SOURCE != src && NULL == mca_mtl_velo_peer(comm, src)) {
+        return OMPI_ERR_UNREACH;
+    }
+    *flag = probe(comm, src, tag, status, NULL);
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_improbe(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, int *matched,
+                         ompi_message_t **message, ompi_status_public_t *status)
+{
+    velo_match_message_t *taken = NULL;
+    ompi_status_public_t found;
+
+    (void) mtl;
+    *matched = 0;
+    *message = MPI_MESSAGE_NULL;
+    if (MPI_ANY_SOURCE != src && NULL == mca_mtl_velo_peer(comm, src)) {
+        return OMPI_ERR_UNREACH;
+    }
+    if (!probe(comm, src, tag, &found, &taken)) {
+        return OMPI_SUCCESS;
+    }
+    *message = ompi_message_alloc();
+    if (NULL == *message) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    (*message)->comm = comm;
+    (*message)->req_ptr = taken;
+    (*message)->peer = found.MPI_SOURCE;
+    (*message)->count = found._ucount;
+    *matched = 1;
+    if (MPI_STATUS_IGNORE != status) {
+        *status = found;
+    }
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_imrecv(mca_mtl_base_module_t *mtl, opal_convertor_t *convertor, ompi_message_t **message,
+                        mca_mtl_request_t *mtl_request)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    velo_match_message_t *taken = (*message)->req_ptr;
+    void *buffer;
+    int rc = prepare(request, convertor, &buffer);
+
+    (void) mtl;
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    ompi_message_return(*message);
+    *message = MPI_MESSAGE_NULL;
+    if (mca_mtl_velo.faces->receive_message(mca_mtl_velo.engine, taken, buffer, request->capacity,
+                                            &request->match.receive)) {
+        finish(request);
+    }
+    return OMPI_SUCCESS;
+}

@@ -1,0 +1,109 @@
+/*
+ * Sending.
+ */
+#include "mtl_velo.h"
+
+#include <stdlib.h>
+
+#include "opal/runtime/opal_progress.h"
+
+static velo_envelope_t envelope_of(ompi_communicator_t *comm, int tag)
+{
+    const velo_envelope_t envelope = {.context = VELO_CONTEXT_OF(comm), .source = ompi_comm_rank(comm), .tag = tag};
+
+    return envelope;
+}
+
+static mca_mtl_velo_request_t *request_of(velo_match_send_t *send)
+{
+    return (mca_mtl_velo_request_t *) ((char *) send - offsetof(mca_mtl_velo_request_t, match));
+}
+
+static void finish(mca_mtl_velo_request_t *request, int status)
+{
+    free(request->packed);
+    request->super.ompi_req->req_status.MPI_ERROR = VELO_OK == status ? MPI_SUCCESS : MPI_ERR_INTERN;
+    request->super.completion_callback(&request->super);
+}
+
+/* A blocking send has no request of the host's. */
+static void blocking_done(mca_mtl_request_t *request)
+{
+    *(volatile bool *) request->ompi_req = true;
+}
+
+void mca_mtl_velo_send_done(void *context, velo_match_send_t *send, int status)
+{
+    mca_mtl_velo_request_t *request = request_of(send);
+
+    (void) context;
+    if (blocking_done == request->super.completion_callback) {
+        blocking_done(&request->super);
+    } else {
+        finish(request, status);
+    }
+}
+
+int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
+                      opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
+{
+    velo_match_peer_t *peer = mca_mtl_velo_peer(comm, dest);
+    const velo_envelope_t envelope = envelope_of(comm, tag);
+    mca_mtl_velo_request_t request;
+    volatile bool done = false;
+    bool packed;
+    void *data;
+    size_t bytes;
+    int rc;
+
+    (void) mtl;
+    if (OPAL_UNLIKELY(NULL == peer)) {
+        return OMPI_ERR_UNREACH;
+    }
+    rc = ompi_mtl_datatype_pack(convertor, &data, &bytes, &packed);
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    request.super.completion_callback = blocking_done;
+    request.super.ompi_req = (ompi_request_t *) &done;
+    if (!mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, &envelope, data, bytes,
+                                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request.match.send)) {
+        while (!done) {
+            opal_progress();
+        }
+    }
+    if (OPAL_UNLIKELY(packed)) {
+        free(data);
+    }
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
+                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode, bool blocking,
+                       mca_mtl_request_t *mtl_request)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    velo_match_peer_t *peer = mca_mtl_velo_peer(comm, dest);
+    const velo_envelope_t envelope = envelope_of(comm, tag);
+    bool packed;
+    void *data;
+    size_t bytes;
+    int rc;
+
+    (void) mtl;
+    (void) blocking;
+    if (OPAL_UNLIKELY(NULL == peer)) {
+        return OMPI_ERR_UNREACH;
+    }
+    rc = ompi_mtl_datatype_pack(convertor, &data, &bytes, &packed);
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    request->packed = packed ? data : NULL;
+    request->receives = false;
+    if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, &envelope, data, bytes,
+                                 MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request->match.send)) {
+        finish(request, VELO_OK);
+    }
+    return OMPI_SUCCESS;
+}

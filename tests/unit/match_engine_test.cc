@@ -1,0 +1,310 @@
+/// Matching in whole engines: every way that a message can take, and what a peer that breaks the protocol can
+/// do.
+#include <deque>
+#include <random>
+#include <span>
+
+#include "velo/match_wire.h"
+#include "tests/unit/job.h"
+#include "velo/peer.h"
+#include "velo/shm/on_node.h"
+#include "velo/velo_match.h"
+
+namespace velo::test {
+namespace {
+
+using match::WireTag;
+
+velo_params_t with_room(int records, int bytes) {
+    velo_params_t params = default_params();
+    params.unexpected_records = 64 * records;
+    params.unexpected_bytes = bytes;
+    return params;
+}
+
+/// Two connected engines that match.
+class MatchEngine : public testing::Test {
+  protected:
+    explicit MatchEngine(const velo_params_t& params = default_params()) : job_(2, params) {
+        for (uint32_t i = 0; i < 2; ++i) {
+            host_[i] = {.context = &done_[i],
+                        .send_done =
+                            [](void* context, velo_match_send_t* send, int status) {
+                                static_cast<Done*>(context)->sends.push_back({send, status});
+                            },
+                        .receive_done =
+                            [](void* context, velo_match_receive_t* receive) {
+                                static_cast<Done*>(context)->receives.push_back(receive);
+                            }};
+            velo_match_open(job_[i].engine, &host_[i]);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
+            peer_[i] = velo_match_peer_of(job_[i].engine, job_[i].peers[1 - i]);
+            self_[i] = velo_match_peer_of(job_[i].engine, nullptr);
+        }
+    }
+    struct Done {
+        std::vector<std::pair<velo_match_send_t*, int>> sends;
+        std::vector<velo_match_receive_t*> receives;
+    };
+
+    void progress() {
+        for (int i = 0; i < 20; ++i) {
+            velo_progress(job_[0].engine);
+            velo_progress(job_[1].engine);
+        }
+    }
+    /// From 0 to 1. Whether it was done at once.
+    bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
+              bool synchronous = false) {
+        const velo_envelope_t envelope = {.context = 3, .source = 0, .tag = tag};
+        return velo_match_send(job_[0].engine, peer_[0], &envelope, data.data(), data.size(), synchronous,
+                               &send);
+    }
+    bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
+        const velo_envelope_t envelope = {.context = 3, .source = source, .tag = tag};
+        return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], &envelope, buffer.data(),
+                                  buffer.size(), &receive);
+    }
+
+    Job job_;
+    std::array<Done, 2> done_;
+    std::array<velo_match_host_t, 2> host_{};
+    std::array<velo_match_peer_t*, 2> peer_{};
+    std::array<velo_match_peer_t*, 2> self_{};
+};
+
+class EachSize : public MatchEngine, public testing::WithParamInterface<size_t> {};
+
+TEST_P(EachSize, arrives_posted_and_unexpected) {
+    for (const bool posted_first : {true, false}) {
+        for (const bool synchronous : {false, true}) {
+            const std::vector<std::byte> data = pattern(GetParam(), 5);
+            std::vector<std::byte> buffer(GetParam() + 8);
+            velo_match_send_t send;
+            velo_match_receive_t receive;
+            done_ = {};
+            bool received = false;
+            if (posted_first) received = this->receive(9, buffer, receive);
+            const bool sent = this->send(9, data, send, synchronous);
+            progress();
+            EXPECT_FALSE(synchronous && sent);
+            if (!posted_first) {
+                EXPECT_TRUE(done_[0].sends.empty() || !synchronous);
+                received = this->receive(9, buffer, receive);
+            }
+            progress();
+            EXPECT_EQ(done_[0].sends.size(), sent ? 0u : 1u);
+            EXPECT_EQ(done_[1].receives.size(), received ? 0u : 1u);
+            EXPECT_EQ(receive.bytes, GetParam());
+            EXPECT_EQ(receive.source, 0);
+            EXPECT_EQ(receive.tag, 9);
+            EXPECT_TRUE(std::equal(data.begin(), data.end(), buffer.begin()));
+            EXPECT_EQ(buffer[GetParam()], std::byte{});
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachSize,
+                         testing::Values(0, 1, 8, 24, 25, 248, 249, 1000, 4096, 30000, 32768, 70000,
+                                         3000000));
+
+TEST_F(MatchEngine, later_messages_leave_eagerly) {
+    velo_match_send_t first;
+    EXPECT_FALSE(send(1, pattern(8, 1), first));  // no room is granted yet
+    progress();
+    EXPECT_EQ(done_[0].sends.size(), 1u);
+    velo_match_send_t second;
+    EXPECT_TRUE(send(1, pattern(8, 1), second));
+    progress();
+    EXPECT_EQ(job_[0].counters().match_tx_eager, 1u);
+    EXPECT_EQ(job_[0].counters().match_tx_requests, 1u);
+    EXPECT_GT(job_[1].counters().match_records_hwm, 0u);
+}
+
+TEST_F(MatchEngine, a_message_that_is_too_long_is_cut) {
+    for (const size_t bytes : {size_t{100}, size_t{100000}}) {
+        const std::vector<std::byte> data = pattern(bytes, 3);
+        std::vector<std::byte> buffer(64);
+        velo_match_send_t send;
+        velo_match_receive_t receive;
+        done_ = {};
+        EXPECT_FALSE(this->receive(2, buffer, receive));
+        const bool sent = this->send(2, data, send);
+        progress();
+        EXPECT_EQ(done_[0].sends.size(), sent ? 0u : 1u);
+        EXPECT_EQ(receive.bytes, bytes);
+        EXPECT_TRUE(std::equal(buffer.begin(), buffer.end(), data.begin()));
+    }
+}
+
+TEST_F(MatchEngine, a_process_sends_to_itself) {
+    for (const size_t bytes : {size_t{0}, size_t{8}, size_t{5000}, size_t{200000}}) {
+        const std::vector<std::byte> data = pattern(bytes, 3);
+        std::vector<std::byte> buffer(bytes);
+        velo_match_send_t send;
+        velo_match_receive_t receive;
+        const velo_envelope_t envelope = {.context = 1, .source = 0, .tag = 4};
+        done_ = {};
+        const bool sent =
+            velo_match_send(job_[0].engine, self_[0], &envelope, data.data(), bytes, bytes == 8, &send);
+        progress();
+        const bool received =
+            velo_match_receive(job_[0].engine, self_[0], &envelope, buffer.data(), bytes, &receive);
+        progress();
+        EXPECT_EQ(done_[0].sends.size(), sent ? 0u : 1u);
+        EXPECT_EQ(done_[0].receives.size(), received ? 0u : 1u);
+        EXPECT_EQ(buffer, data);
+    }
+}
+
+TEST_F(MatchEngine, a_receive_is_cancelled_unless_it_has_matched) {
+    std::vector<std::byte> buffer(8);
+    velo_match_receive_t receive;
+    EXPECT_FALSE(this->receive(2, buffer, receive));
+    EXPECT_TRUE(velo_match_cancel(job_[1].engine, &receive));
+    EXPECT_FALSE(this->receive(2, buffer, receive));
+    velo_match_send_t send;
+    (void)this->send(2, pattern(8, 1), send);
+    progress();
+    EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive));
+    EXPECT_EQ(done_[1].receives.size(), 1u);
+}
+
+class WithoutMemory : public MatchEngine {
+  protected:
+    WithoutMemory() : MatchEngine(with_room(0, 0)) {}
+};
+
+TEST_F(WithoutMemory, messages_wait_with_their_sender_and_come_in_the_order_of_receives) {
+    constexpr int kMessages = 50;
+    std::deque<velo_match_send_t> sends(kMessages);
+    std::vector<std::vector<std::byte>> data;
+    for (int tag = 0; tag < kMessages; ++tag) {
+        data.push_back(pattern(static_cast<size_t>(tag) * 2000, static_cast<uint8_t>(tag)));
+        EXPECT_FALSE(send(tag, data.back(), sends[static_cast<size_t>(tag)], tag % 3 == 0));
+    }
+    progress();
+    EXPECT_TRUE(done_[0].sends.empty());
+    for (int tag = kMessages - 1; tag >= 0; --tag) {
+        std::vector<std::byte> buffer(data[static_cast<size_t>(tag)].size());
+        velo_match_receive_t receive;
+        EXPECT_FALSE(this->receive(tag, buffer, receive, tag % 2 == 0 ? 0 : -1));
+        progress();
+        ASSERT_EQ(done_[1].receives.size(), static_cast<size_t>(kMessages - tag));
+        EXPECT_EQ(buffer, data[static_cast<size_t>(tag)]);
+    }
+    EXPECT_EQ(done_[0].sends.size(), static_cast<size_t>(kMessages));
+    EXPECT_EQ(job_[1].counters().match_records_hwm, 0u);
+    EXPECT_EQ(job_[1].counters().match_data_hwm, 0u);
+    EXPECT_FALSE(velo_busy(job_[0].engine));
+}
+
+TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
+    for (const bool takes : {false, true}) {
+        for (const bool late : {false, true}) {
+            const std::vector<std::byte> data = pattern(5000, 8);
+            velo_match_send_t send;
+            done_ = {};
+            EXPECT_FALSE(this->send(6, data, send));
+            const velo_envelope_t any = {.context = 3, .source = -1, .tag = -1};
+            velo_match_status_t status;
+            velo_match_message_t* message = nullptr;
+            int tries = 0;
+            while (!velo_match_probe(job_[1].engine, &any, &status, takes ? &message : nullptr)) {
+                ASSERT_LT(++tries, 20);
+                progress();
+            }
+            EXPECT_EQ(status.bytes, 5000u);
+            EXPECT_EQ(status.envelope.tag, 6);
+            if (late) progress();
+            std::vector<std::byte> buffer(5000);
+            velo_match_receive_t receive;
+            const bool received = takes ? velo_match_receive_message(job_[1].engine, message, buffer.data(),
+                                                                     buffer.size(), &receive)
+                                        : this->receive(6, buffer, receive);
+            progress();
+            EXPECT_EQ(done_[1].receives.size(), received ? 0u : 1u);
+            EXPECT_EQ(receive.bytes, 5000u);
+            EXPECT_EQ(buffer, data);
+            EXPECT_EQ(done_[0].sends.size(), 1u);
+        }
+    }
+}
+
+/// A peer that writes what it likes to a process which has receives posted and messages under way to others.
+TEST_F(MatchEngine, a_peer_that_breaks_the_protocol_breaks_nothing) {
+    std::mt19937 random(20261124);
+    std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
+    EngineAddress address;
+    ASSERT_TRUE(address.parse(bytes.data(), velo_address(job_[1].engine, bytes.data(), bytes.size())));
+    shm::OnNode liar({.name = (uint64_t{77} << 32) + 9});
+    shm::PeerIndex to = 0;
+    ASSERT_EQ(liar.connect(address.on_node, to), Status::kOk);
+    std::vector<std::byte> target(1 << 16);
+    std::deque<velo_match_receive_t> receives;
+    const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
+    struct Sink {
+        std::vector<std::vector<std::byte>> seen;
+        bool accepts(const shm::Message&) { return true; }
+        void deliver(shm::PeerIndex, const shm::Message& message) {
+            if (seen.size() < 64) seen.emplace_back(message.data, message.data + message.bytes);
+        }
+    } sink;
+    for (int step = 0; step < 40000; ++step) {
+        std::array<std::byte, 512> message = {};
+        uint32_t length = below(160);
+        for (uint32_t i = 0; i < 128; ++i)
+            message[i] = static_cast<std::byte>(below(4) == 0 ? random() : below(3));
+        const auto tag = static_cast<uint8_t>(match::kFirstWireTag + below(12));
+        match::RequestHeader header;
+        std::memcpy(&header, message.data(), sizeof header);
+        if (below(2) == 0) {
+            header.head = {.tag = static_cast<int32_t>(below(4)),
+                           .context = 3,
+                           .flags = static_cast<uint16_t>(below(16)),
+                           .source = 0};
+            header.age = below(3);
+            header.bytes = below(300);
+            if (below(2) == 0) length = static_cast<uint32_t>(sizeof header + header.bytes);
+            if (below(4) == 0) length = sizeof header + sizeof(velo_handle_t);
+            std::memcpy(message.data(), &header, sizeof header);
+        }
+        // A message that the process has sent to it, somewhat changed: there are numbers in it.
+        if (!sink.seen.empty() && below(3) == 0) {
+            const auto& seen = sink.seen[below(static_cast<uint32_t>(sink.seen.size()))];
+            length = static_cast<uint32_t>(std::min(seen.size(), message.size()));
+            std::memcpy(message.data(), seen.data(), length);
+            if (length != 0) message[below(length)] ^= static_cast<std::byte>(random());
+        }
+        Status status = Status::kOk;
+        if (std::byte* room = liar.reserve_whole(to, std::min<uint32_t>(length, message.size()), status)) {
+            std::memcpy(room, message.data(), std::min<size_t>(length, message.size()));
+            liar.commit(to, MessageClass::kHost, tag, std::min<uint32_t>(length, message.size()), true);
+        }
+        if (below(8) == 0 && receives.size() < 200) {
+            const velo_envelope_t any = {.context = 3, .source = -1, .tag = -1};
+            (void)velo_match_receive(job_[1].engine, nullptr, &any, target.data(), 64,
+                                     &receives.emplace_back());
+        }
+        velo_progress(job_[1].engine);
+        liar.poll(64, sink);
+        if (sink.seen.size() >= 64) sink.seen.clear();
+    }
+    const velo_counters_t counters = job_[1].counters();
+    EXPECT_GT(counters.engine_malformed, 1000u);
+    EXPECT_LE(counters.match_records_hwm, static_cast<uint64_t>(default_params().unexpected_records));
+    // Others are served as before.
+    std::vector<std::byte> buffer(100);
+    velo_match_receive_t receive;
+    velo_match_send_t send;
+    const velo_envelope_t envelope = {.context = 4, .source = 0, .tag = 1};
+    (void)velo_match_receive(job_[1].engine, peer_[1], &envelope, buffer.data(), 100, &receive);
+    (void)velo_match_send(job_[0].engine, peer_[0], &envelope, pattern(100, 2).data(), 0, false, &send);
+    progress();
+    EXPECT_EQ(receive.bytes, 0u);
+    EXPECT_EQ(receive.tag, 1);
+}
+
+}  // namespace
+}  // namespace velo::test

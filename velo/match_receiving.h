@@ -1,0 +1,404 @@
+/// Receiving messages: posts, probes, what comes, and the data of what has matched.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "match/numbers.h"
+#include "velo/match_requests.h"
+
+namespace velo {
+
+/// Owner: Matching. Thread: the engine's, under its lock.
+template <class Env>
+class MatchReceiving {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    MatchReceiving(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    [[gnu::cold]] void open() {
+        const velo_params_t& params = core_.options.params;
+        receiver_.emplace(
+            match::Receiver::Limits{.record_bytes = static_cast<uint64_t>(params.unexpected_records),
+                                    .data_bytes = static_cast<uint64_t>(params.unexpected_bytes)});
+    }
+    [[nodiscard]] const std::optional<match::Receiver>& receiver() const { return receiver_; }
+
+    /// `from`: nullptr is any. True: it is done, and not announced.
+    bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+              velo_match_receive_t& face);
+    bool cancel(velo_match_receive_t& face);
+    bool probe(const match::Envelope& envelope, velo_match_status_t& status, velo_match_message** message);
+    bool receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
+                         velo_match_receive_t& face);
+
+    /// Data that was fetched is here, or never will be.
+    void fetched(velo_rma_t& fetch, Status status);
+    [[nodiscard]] bool due() const { return offers_due_; }
+    /// Offers to senders that were refused.
+    void drive();
+
+    // News of a sender.
+
+    void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_request(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_end(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+        match::EndHeader end;
+        if (!match::read_header(end, data, bytes) || !receiver_->on_end(from.in, end.age))
+            return parts_.matching.malformed();
+        offers_due_ = true;
+    }
+    void ended(MatchPeer& peer) {
+        receiver_->ended(peer.in);
+        offers_due_ = true;
+    }
+
+  private:
+    using WireTag = match::WireTag;
+    using Outcome = match::Receiver::Outcome;
+    using Answer = match::AnswerHeader;
+
+    static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
+    static constexpr uint64_t kTellsMatch = 1ull
+                                            << 63;  ///< in a record's number: the sender waits for the match
+    /// Room for a peer: at most so much, and all together half of what there is.
+    static constexpr uint64_t kGrantRecordsMax = 128;
+    static constexpr uint64_t kGrantCellsMax = 2048;
+
+    static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
+                        uint64_t number, uint64_t bytes) {
+        receive.from = &from;
+        receive.number = number & ~kTellsMatch;
+        velo_match_receive_t& face = receive.face();
+        face.source = envelope.source;
+        face.tag = envelope.tag;
+        face.bytes = bytes;
+        face.status = VELO_OK;
+    }
+    [[nodiscard]] static uint64_t fitting(MatchReceive& receive) {
+        return std::min(receive.capacity, receive.face().bytes);
+    }
+    static void copy_in(MatchReceive& receive, uint64_t at, const std::byte* data, uint32_t bytes) {
+        if (at >= receive.capacity || bytes == 0) return;
+        std::memcpy(static_cast<std::byte*>(receive.buffer) + at, data,
+                    std::min<uint64_t>(bytes, receive.capacity - at));
+    }
+    bool take_up(MatchReceive& receive, const match::Record& record);
+    void fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle);
+    bool ask_for_data(MatchReceive& receive);
+    void receive_done(MatchReceive& receive);
+    void grant_first(MatchPeer& to);
+    void tell_grant(MatchPeer& to);
+    void offer(MatchPeer& to);
+    void offers_are_due() { offers_due_ = offers_due_ || receiver_->flagged() != 0; }
+
+    Core& core_;
+    Parts& parts_;
+    std::optional<match::Receiver> receiver_;
+    match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
+    bool offers_due_ = false;
+};
+
+template <class Env>
+void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::EagerHeader head;
+    if (!match::read_header(head, data, bytes)) [[unlikely]]
+        return parts_.matching.malformed();
+    uint64_t number = 0;
+    uint32_t header_bytes = sizeof head;
+    const bool tells = (head.flags & match::EagerHeader::kTellsNumber) != 0;
+    if (tells) [[unlikely]] {
+        if (bytes < sizeof head + sizeof number) return parts_.matching.malformed();
+        std::memcpy(&number, data + sizeof head, sizeof number);
+        header_bytes += sizeof number;
+    }
+    const match::Arrival arrival = {.envelope = head.envelope(),
+                                    .number = tells ? number | kTellsMatch : 0,
+                                    .bytes = bytes - header_bytes,
+                                    .data = data + header_bytes,
+                                    .data_bytes = bytes - header_bytes,
+                                    .keeps_number = tells};
+    if (!match::is_of_message(arrival.envelope)) [[unlikely]]
+        return parts_.matching.malformed();
+    const match::Receiver::Result result = receiver_->on_eager(from.in, arrival);
+    if (result.outcome == Outcome::kUngranted) [[unlikely]]
+        return parts_.matching.malformed();
+    if (result.outcome != Outcome::kMatched) return;
+    auto& receive = static_cast<MatchReceive&>(*result.receive);
+    matched(receive, from, arrival.envelope, number, arrival.bytes);
+    copy_in(receive, 0, arrival.data, arrival.data_bytes);
+    tell_grant(from);
+    if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
+    if (receive.holder != nullptr || parts_.matching.is_self(from)) [[unlikely]]
+        return receive_done(receive);
+    core_.events.match_received_now(receive.face());
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    using Head = match::EagerHeader;
+    match::RequestHeader header;
+    if (!match::read_header(header, data, bytes) || from.replies >= kRepliesMax)
+        return parts_.matching.malformed();
+    const std::byte* const behind = data + sizeof header;
+    const uint64_t bytes_behind = bytes - sizeof header;
+    const bool has_data = (header.head.flags & Head::kHasData) != 0;
+    const bool has_handle = (header.head.flags & Head::kHasHandle) != 0;
+    const bool tells = (header.head.flags & Head::kTellsNumber) != 0;
+    velo_handle_t handle = {};
+    if (!match::is_of_message(header.head.envelope()) || header.number == 0 ||
+        (header.number & kTellsMatch) != 0 || (has_data && bytes_behind != header.bytes) ||
+        (has_handle && (has_data || bytes_behind != sizeof handle)) ||
+        (!has_data && !has_handle && bytes_behind != 0))
+        return parts_.matching.malformed();
+    if (has_handle) std::memcpy(&handle, behind, sizeof handle);
+    const match::Arrival arrival = {.envelope = header.head.envelope(),
+                                    .number = header.number | (tells ? kTellsMatch : 0),
+                                    .bytes = header.bytes,
+                                    .data = has_data ? behind : nullptr,
+                                    .data_bytes = has_data ? static_cast<uint32_t>(header.bytes) : 0,
+                                    .keeps_number = tells};
+    const match::Receiver::Result result =
+        receiver_->on_request(from.in, arrival, header.age, (header.head.flags & Head::kFirst) != 0);
+    Answer answer = {.number = header.number, .age = header.age};
+    const bool whole = arrival.data_bytes == arrival.bytes;
+    switch (result.outcome) {
+        case Outcome::kMatched:
+            answer.outcome = whole ? Answer::Outcome::kMatched : Answer::Outcome::kDataless;
+            break;
+        case Outcome::kRecorded:
+            answer.outcome = whole ? Answer::Outcome::kAccepted : Answer::Outcome::kDataless;
+            break;
+        case Outcome::kDataless: answer.outcome = Answer::Outcome::kDataless; break;
+        default: answer.outcome = Answer::Outcome::kRefused; break;
+    }
+    if (!from.was_granted && answer.outcome != Answer::Outcome::kRefused) grant_first(from);
+    const match::Receiver::Grant granted = receiver_->take_untold(from.in);
+    answer.records = granted.records;
+    answer.cells = granted.cells;
+    parts_.matching.tell(from, WireTag::kAnswer, answer, true);
+    offers_are_due();
+    if (result.outcome != Outcome::kMatched) return;
+    auto& receive = static_cast<MatchReceive&>(*result.receive);
+    matched(receive, from, arrival.envelope, header.number, header.bytes);
+    if (whole) {
+        copy_in(receive, 0, arrival.data, arrival.data_bytes);
+        return receive_done(receive);
+    }
+    if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0)
+        return fetch(receive, header.address, handle);
+    if (ask_for_data(receive)) receive_done(receive);
+}
+
+template <class Env>
+bool MatchReceiving<Env>::ask_for_data(MatchReceive& receive) {
+    if (fitting(receive) == 0) {
+        parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+        return true;
+    }
+    receive.own_number = asking_.take(receive);
+    parts_.matching.tell(*receive.from, WireTag::kClearToSend,
+                         match::ClearToSendHeader{receive.number, receive.own_number});
+    return false;
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::ReadyHeader header;
+    MatchReceive* const receive =
+        match::read_header(header, data, bytes) ? asking_.find(header.receive) : nullptr;
+    if (receive == nullptr || receive->from != &from) return parts_.matching.malformed();
+    asking_.release(header.receive);
+    fetch(*receive, header.address, header.handle);
+}
+
+template <class Env>
+void MatchReceiving<Env>::fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle) {
+    receive.fetch.receive = &receive;
+    receive.fetch.kind = VELO_RMA_GET;
+    receive.fetch.owner = 1;
+    receive.fetch.local = receive.buffer;
+    receive.fetch.remote_address = address;
+    receive.fetch.remote = handle;
+    receive.fetch.bytes = fitting(receive);
+    if (parts_.matching.is_self(*receive.from)) {
+        std::memcpy(receive.buffer, parts_.matching.sending.data_of(*receive.from, receive.number),
+                    receive.fetch.bytes);
+        return fetched(receive.fetch, Status::kOk);
+    }
+    if (receive.from->ended) return;
+    parts_.transfers.post(*receive.from->peer, receive.fetch);
+}
+
+template <class Env>
+void MatchReceiving<Env>::fetched(velo_rma_t& fetch, Status status) {
+    MatchReceive& receive = *static_cast<MatchReceive::Fetch&>(fetch).receive;
+    // The host has heard of the peer's end.
+    if (status == Status::kPeerDead) return;
+    receive.face().status = static_cast<int>(status);
+    parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+    receive_done(receive);
+}
+
+template <class Env>
+void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
+    velo_match_message* const message = receive.holder;
+    if (message == nullptr) [[likely]]
+        return core_.events.match_received(receive.face());
+    message->arrived = true;
+    if (message->receive != nullptr) {
+        MatchReceive& wanted = *message->receive;
+        receive_message(message, wanted.buffer, wanted.capacity, wanted.face());
+        core_.events.match_received(wanted.face());
+    }
+}
+
+template <class Env>
+bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
+                               uint64_t capacity, velo_match_receive_t& face) {
+    auto& receive = *new (&face) MatchReceive;
+    receive.buffer = buffer;
+    receive.capacity = capacity;
+    match::Record taken;
+    if (!receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in, taken)) {
+        offers_are_due();
+        return false;
+    }
+    return take_up(receive, taken);
+}
+
+template <class Env>
+bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& record) {
+    const match::Unmatched message(record);
+    MatchPeer& from = parts_.matching.peer_at(message.peer());
+    const uint64_t number = message.number();
+    const uint64_t bytes = message.bytes();
+    const bool whole = message.bytes_here() == bytes;
+    matched(receive, from, message.envelope(), number, bytes);
+    uint64_t at = 0;
+    receiver_->for_each_piece(record, [&](const std::byte* data, uint32_t piece) {
+        copy_in(receive, at, data, piece);
+        at += piece;
+    });
+    receiver_->release(record, &from.in);
+    offers_are_due();
+    tell_grant(from);
+    if (!whole) return ask_for_data(receive);
+    if ((number & kTellsMatch) != 0)
+        parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{receive.number});
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
+    MatchReceive& receive = MatchReceive::of(face);
+    if (receive.from != nullptr) return false;
+    receiver_->withdraw(receive);
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::probe(const match::Envelope& envelope, velo_match_status_t& status,
+                                velo_match_message** message) {
+    const match::Receiver::Probed probed = receiver_->probe(envelope);
+    if (!probed.found) {
+        offers_are_due();
+        return false;
+    }
+    status = {.envelope = {probed.envelope.context, probed.envelope.source, probed.envelope.tag},
+              .bytes = probed.bytes};
+    if (message == nullptr) return true;
+    auto* const taken = new velo_match_message;
+    *message = taken;
+    if (probed.record != match::kNoRecord) {
+        taken->record = receiver_->take(probed.record);
+        return true;
+    }
+    // A receive of its envelope is the next that it matches.
+    taken->posted = true;
+    taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
+    taken->arrived = post(&parts_.matching.peer_at(probed.peer), probed.envelope, taken->data.get(),
+                          probed.bytes, taken->place);
+    MatchReceive::of(taken->place).holder = taken;
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
+                                          velo_match_receive_t& face) {
+    auto& receive = *new (&face) MatchReceive;
+    receive.buffer = buffer;
+    receive.capacity = capacity;
+    if (message->posted && !message->arrived) {
+        message->receive = &receive;
+        return false;
+    }
+    const std::unique_ptr<velo_match_message> owner(message);
+    if (!message->posted) return take_up(receive, message->record);
+    face.source = message->place.source;
+    face.tag = message->place.tag;
+    face.bytes = message->place.bytes;
+    face.status = message->place.status;
+    copy_in(receive, 0, message->data.get(), static_cast<uint32_t>(face.bytes));
+    return true;
+}
+
+template <class Env>
+void MatchReceiving<Env>::tell_grant(MatchPeer& to) {
+    const match::Receiver::Sender& sender = to.in;
+    // By half of what a peer has, so that it never stands still for the rest.
+    if (2 * sender.records_untold < sender.records_left && 2 * sender.cells_untold < sender.cells_left)
+        return;
+    const match::Receiver::Grant grant = receiver_->take_untold(to.in);
+    if (grant.records != 0 || grant.cells != 0)
+        parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader{grant.records, grant.cells});
+}
+
+template <class Env>
+void MatchReceiving<Env>::offer(MatchPeer& to) {
+    match::Offers::Batch batch;
+    if (!receiver_->next_offer(to.in, batch)) return;
+    const match::OffersHeader header = {.age = batch.age,
+                                        .count = static_cast<uint8_t>(batch.resend_all ? 0 : batch.count),
+                                        .resend_all = batch.resend_all};
+    std::array<std::byte, sizeof header + sizeof batch.receives> bytes;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::memcpy(bytes.data() + sizeof header, batch.receives.data(), header.count * sizeof batch.receives[0]);
+    ++core_.counters.match_offers;
+    parts_.matching.tell_bytes(
+        to, WireTag::kOffers, bytes.data(),
+        static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
+}
+
+/// Room for messages that leave without a request, from the first one that was accepted on.
+template <class Env>
+void MatchReceiving<Env>::grant_first(MatchPeer& to) {
+    to.was_granted = true;
+    const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
+    const uint64_t records = receiver_->record_budget().limit() / shares / sizeof(match::Record);
+    const uint64_t cells = receiver_->data_budget().limit() / shares / match::DataCells::kCellBytes;
+    // Too much for the budget: then the peer makes a request for each message.
+    (void)receiver_->grant(to.in, {.records = static_cast<uint16_t>(std::min(records, kGrantRecordsMax)),
+                                   .cells = static_cast<uint16_t>(std::min(cells, kGrantCellsMax))});
+}
+
+template <class Env>
+void MatchReceiving<Env>::drive() {
+    offers_due_ = false;
+    receiver_->for_each_flagged(
+        [&](const match::Receiver::Sender& sender) { offer(parts_.matching.peer_at(sender.peer)); });
+    while (match::Receiver::Sender* const sender = receiver_->next_to_restart()) {
+        ++core_.counters.match_offers;
+        parts_.matching.tell(
+            parts_.matching.peer_at(sender->peer), WireTag::kOffers,
+            match::OffersHeader{.age = receiver_->resend_all(*sender), .count = 0, .resend_all = 1});
+    }
+}
+
+}  // namespace velo

@@ -1,0 +1,100 @@
+/// Requests of matching as the engine has them, and its state of a peer.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "match/outgoing.h"
+#include "match/receiver.h"
+#include "velo/match_wire.h"
+#include "velo/velo_match.h"
+
+struct velo_peer;
+
+/// A process that messages are matched with. Owner: Matching. It stays while the engine is open.
+struct velo_match_peer {
+    velo::match::Receiver::Sender in;
+    velo::match::Outgoing out;
+    velo_peer* peer = nullptr;     ///< nullptr: this process, or one that has ended
+    uint32_t eager_bytes_max = 0;  ///< data of one message
+    uint32_t replies = 0;          ///< to it that wait to be sent
+    bool was_granted = false;
+    bool ended = false;
+};
+
+namespace velo {
+
+using MatchPeer = velo_match_peer;
+
+/// Requests to a peer that have no answer yet.
+inline constexpr uint32_t kMatchWindow = 4;
+
+/// In velo_match_send_t::engine. A WaitingSend until it is accepted.
+struct MatchSend : match::WaitingSend {
+    struct Message : velo_send_t {
+        MatchSend* send;
+    };
+    Message message = {};  ///< leaves with `header` and data
+    MatchPeer* to = nullptr;
+    const void* data = nullptr;
+    uint64_t bytes = 0;
+    uint64_t number = 0;        ///< by which the receiver names it
+    velo_handle_t handle = {};  ///< of its data, once that is registered
+    enum class State : uint8_t {
+        kEager,      ///< done as soon as it has left
+        kWaits,      ///< to be accepted
+        kDataless,   ///< accepted, and its data is still here
+        kUnmatched,  ///< synchronous; all of it is at the receiver
+    };
+    State state = State::kEager;
+    bool synchronous = false;
+    bool leaving = false;  ///< `message` is in the queue of messages
+    bool registered = false;
+    alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> header;
+
+    [[nodiscard]] velo_match_send_t& face() {
+        return *std::launder(reinterpret_cast<velo_match_send_t*>(this));
+    }
+};
+static_assert(sizeof(MatchSend) <= sizeof(velo_match_send_t) &&
+              alignof(MatchSend) <= alignof(velo_match_send_t));
+
+/// In velo_match_receive_t::engine.
+struct MatchReceive : match::PostedReceive {
+    struct Fetch : velo_rma_t {
+        MatchReceive* receive;
+    };
+    Fetch fetch = {};
+    void* buffer = nullptr;
+    uint64_t capacity = 0;
+    MatchPeer* from = nullptr;
+    uint64_t number = 0;      ///< the sender's, of the message that it has matched
+    uint64_t own_number = 0;  ///< for the sender, while it is asked for the data
+    /// Of a matching probe that has found a message which is still with its sender.
+    velo_match_message* holder = nullptr;
+
+    [[nodiscard]] velo_match_receive_t& face() {
+        return *std::launder(reinterpret_cast<velo_match_receive_t*>(this));
+    }
+    [[nodiscard]] static MatchReceive& of(velo_match_receive_t& face) {
+        return *std::launder(reinterpret_cast<MatchReceive*>(&face));
+    }
+};
+static_assert(offsetof(velo_match_receive_t, source) >= sizeof(MatchReceive));
+
+}  // namespace velo
+
+/// A message that was taken out of the queue: as its record, or, where it has been with its sender, as a
+/// receive that is posted for it.
+struct velo_match_message {
+    bool posted = false;
+    velo::match::Record record = {};
+    velo::MatchReceive* receive = nullptr;  ///< the host's, as soon as that is known
+    /// Of a message that was posted for, as soon as it has come.
+    bool arrived = false;
+    velo_match_receive_t place = {};
+    std::unique_ptr<std::byte[]> data;
+};

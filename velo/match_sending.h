@@ -1,0 +1,289 @@
+/// Sending messages that the receiver matches: eagerly where it has granted room, otherwise on request.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "match/numbers.h"
+#include "velo/match_requests.h"
+#include "velo/send_queue.h"
+
+namespace velo {
+
+/// Owner: Matching. Thread: the engine's, under its lock.
+template <class Env>
+class MatchSending {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    /// True: it is done.
+    bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
+              bool synchronous, velo_match_send_t& face);
+    /// A message that was queued has left, or never will.
+    void left(velo_send_t& message, Status status);
+    /// Messages whose data could not be registered before.
+    [[nodiscard]] bool due() const { return !unready_.empty(); }
+    void drive() {
+        for (const Unready& next : std::exchange(unready_, {})) {
+            if (MatchSend* const send = numbers_.find(next.number)) make_ready(*send, next.receive);
+        }
+    }
+    /// Messages wait, or their data does.
+    [[nodiscard]] bool busy() const { return numbers_.taken() != 0; }
+    /// Of a message of this process to itself, of which it has the number.
+    [[nodiscard]] const void* data_of(const MatchPeer& self, uint64_t number) const {
+        const MatchSend* const send = find_send(self, number);
+        VELO_CHECK(send != nullptr, "a message to this process has gone");
+        return send->data;
+    }
+
+    // News of a receiver.
+
+    void on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_grant(MatchPeer& from, match::Receiver::Grant grant) {
+        if (!from.out.granted(grant)) parts_.matching.malformed();
+    }
+    void on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_done(MatchPeer& from, const std::byte* data, uint32_t bytes);
+
+  private:
+    using WireTag = match::WireTag;
+    using Answer = match::AnswerHeader;
+
+    struct Unready {
+        uint64_t number;
+        uint64_t receive;
+    };
+
+    [[nodiscard]] static std::span<const std::byte> bytes_of(const void* data, uint64_t bytes) {
+        return {static_cast<const std::byte*>(data), bytes};
+    }
+    void pump(MatchPeer& to);
+    void request(MatchSend& send, uint32_t age, bool first);
+    [[nodiscard]] bool expose(MatchSend& send);
+    void make_ready(MatchSend& send, uint64_t receive);
+    void send_done(MatchSend& send, Status status);
+    [[nodiscard]] MatchSend* find_send(const MatchPeer& from, uint64_t number) const {
+        MatchSend* const send = numbers_.find(number);
+        return send != nullptr && send->to == &from ? send : nullptr;
+    }
+
+    Core& core_;
+    Parts& parts_;
+    match::Numbers<MatchSend> numbers_;
+    std::vector<Unready> unready_;
+};
+
+template <class Env>
+bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
+                             bool synchronous, velo_match_send_t& face) {
+    match::EagerHeader head = {.tag = envelope.tag,
+                               .context = static_cast<uint16_t>(envelope.context),
+                               .flags = synchronous ? match::EagerHeader::kTellsNumber : uint16_t{0},
+                               .source = envelope.source};
+    const bool eager = bytes <= to.eager_bytes_max && to.out.take_grant(bytes, synchronous);
+    if (eager) [[likely]] {
+        ++core_.counters.match_tx_eager;
+        if (!synchronous && !parts_.matching.is_self(to)) [[likely]] {
+            const MessageParts parts = {.header = &head,
+                                        .payload = data,
+                                        .header_bytes = sizeof head,
+                                        .payload_bytes = static_cast<uint32_t>(bytes)};
+            if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) == Status::kOk)
+                [[likely]]
+                return true;
+        }
+    }
+    auto& send = *new (&face) MatchSend;
+    send.message.send = &send;
+    send.to = &to;
+    send.data = data;
+    send.bytes = bytes;
+    send.synchronous = synchronous;
+    if (!eager) {
+        send.state = MatchSend::State::kWaits;
+        send.number = numbers_.take(send);
+        to.out.add(send, envelope);
+        pump(to);
+        return false;
+    }
+    uint32_t header_bytes = sizeof head;
+    std::memcpy(send.header.data(), &head, sizeof head);
+    send.state = synchronous ? MatchSend::State::kUnmatched : MatchSend::State::kEager;
+    if (synchronous) {
+        send.number = numbers_.take(send);
+        std::memcpy(send.header.data() + sizeof head, &send.number, sizeof send.number);
+        header_bytes += sizeof send.number;
+    }
+    if (parts_.matching.is_self(to)) {
+        parts_.matching.loop(WireTag::kEager, {send.header.data(), header_bytes}, bytes_of(data, bytes));
+        return !synchronous;
+    }
+    send.message.data[0] = send.header.data();
+    send.message.bytes[0] = header_bytes;
+    send.message.data[1] = data;
+    send.message.bytes[1] = static_cast<uint32_t>(bytes);
+    send.message.tag = static_cast<uint8_t>(WireTag::kEager);
+    send.leaving = !parts_.queue.submit(*to.peer, send.message, MessageClass::kHost, Origin::kMatchSend);
+    return !send.leaving && !synchronous;
+}
+
+template <class Env>
+void MatchSending<Env>::left(velo_send_t& message, Status status) {
+    MatchSend& send = *static_cast<MatchSend::Message&>(message).send;
+    send.leaving = false;
+    // Of a failure the host has heard; what waits for the peer goes on waiting.
+    if (status == Status::kOk && send.state == MatchSend::State::kEager) send_done(send, Status::kOk);
+}
+
+template <class Env>
+void MatchSending<Env>::pump(MatchPeer& to) {
+    using Next = match::WaitingSends::Machine::Next;
+    for (;;) {
+        const Next next = to.out.waiting().next(kMatchWindow);
+        switch (next.kind) {
+            case Next::Kind::kNothing: return;
+            case Next::Kind::kEnd: parts_.matching.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
+            case Next::Kind::kRequest:
+                request(static_cast<MatchSend&>(*next.ref), next.age, next.first);
+                break;
+        }
+    }
+}
+
+template <class Env>
+void MatchSending<Env>::request(MatchSend& send, uint32_t age, bool first) {
+    ++core_.counters.match_tx_requests;
+    MatchPeer& to = *send.to;
+    const match::Envelope& envelope = send.pending.envelope;
+    const bool with_data = send.bytes <= to.eager_bytes_max && !send.leaving;
+    const bool with_handle =
+        !with_data && send.bytes > to.eager_bytes_max && !parts_.matching.is_self(to) && expose(send);
+    using Head = match::EagerHeader;
+    const int flags = (send.synchronous ? Head::kTellsNumber : 0) | (first ? Head::kFirst : 0) |
+                      (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);
+    const match::RequestHeader header = {.head = {.tag = envelope.tag,
+                                                  .context = static_cast<uint16_t>(envelope.context),
+                                                  .flags = static_cast<uint16_t>(flags),
+                                                  .source = envelope.source},
+                                         .age = age,
+                                         .number = send.number,
+                                         .bytes = send.bytes,
+                                         .address = reinterpret_cast<uint64_t>(send.data)};
+    uint32_t header_bytes = sizeof header;
+    const auto write = [&](std::byte* at) {
+        std::memcpy(at, &header, sizeof header);
+        if (with_handle) std::memcpy(at + sizeof header, &send.handle, sizeof send.handle);
+    };
+    if (with_handle) header_bytes += sizeof send.handle;
+    if (!with_data || parts_.matching.is_self(to)) {
+        std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> bytes;
+        write(bytes.data());
+        if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
+        return parts_.matching.loop(WireTag::kRequest, {bytes.data(), header_bytes},
+                                    bytes_of(send.data, send.bytes));
+    }
+    write(send.header.data());
+    send.message.data[0] = send.header.data();
+    send.message.bytes[0] = header_bytes;
+    send.message.data[1] = send.data;
+    send.message.bytes[1] = static_cast<uint32_t>(send.bytes);
+    send.message.tag = static_cast<uint8_t>(WireTag::kRequest);
+    send.leaving = !parts_.queue.submit(*to.peer, send.message, MessageClass::kHost, Origin::kMatchSend);
+}
+
+template <class Env>
+bool MatchSending<Env>::expose(MatchSend& send) {
+    if (send.registered || parts_.matching.is_self(*send.to)) return true;
+    send.registered = parts_.registrations.add(const_cast<void*>(send.data), send.bytes, kAccessRead,
+                                               send.handle) == Status::kOk;
+    return send.registered;
+}
+
+template <class Env>
+void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
+    if (!expose(send)) return unready_.push_back({send.number, receive});
+    parts_.matching.tell(*send.to, WireTag::kReady,
+                         match::ReadyHeader{receive, reinterpret_cast<uint64_t>(send.data), send.handle});
+}
+
+template <class Env>
+void MatchSending<Env>::send_done(MatchSend& send, Status status) {
+    if (send.registered) parts_.registrations.remove(send.handle);
+    if (send.number != 0) numbers_.release(send.number);
+    core_.events.match_sent(send.face(), status);
+}
+
+template <class Env>
+void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    Answer answer;
+    if (!match::read_header(answer, data, bytes)) return parts_.matching.malformed();
+    MatchSend* const send = find_send(from, answer.number);
+    if (send == nullptr || send->state != MatchSend::State::kWaits || send->leaving)
+        return parts_.matching.malformed();
+    on_grant(from, {answer.records, answer.cells});
+    match::WaitingSends& waiting = from.out.waiting();
+    if (answer.outcome == Answer::Outcome::kRefused) {
+        if (!waiting.refused(*send, answer.age)) return parts_.matching.malformed();
+        ++core_.counters.match_refused;
+        return pump(from);
+    }
+    const bool has_data = answer.outcome != Answer::Outcome::kDataless;
+    if ((has_data && send->bytes > from.eager_bytes_max) || !waiting.accepted(*send))
+        return parts_.matching.malformed();
+    if (!has_data) {
+        send->state = MatchSend::State::kDataless;
+    } else if (send->synchronous && answer.outcome != Answer::Outcome::kMatched) {
+        send->state = MatchSend::State::kUnmatched;
+    } else {
+        send_done(*send, Status::kOk);
+    }
+    pump(from);
+}
+
+template <class Env>
+void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::OffersHeader header;
+    std::array<match::Envelope, match::Offers::kReceivesMax + 1> receives;
+    if (!match::read_header(header, data, bytes) || header.count > receives.size() ||
+        bytes != sizeof header + header.count * sizeof receives[0])
+        return parts_.matching.malformed();
+    std::memcpy(receives.data(), data + sizeof header, header.count * sizeof receives[0]);
+    match::WaitingSends& waiting = from.out.waiting();
+    if (header.resend_all != 0) {
+        waiting.resend_all(header.age);
+    } else {
+        waiting.offered(header.age, receives.data(), header.count);
+    }
+    pump(from);
+}
+
+template <class Env>
+void MatchSending<Env>::on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::ClearToSendHeader header;
+    MatchSend* const send =
+        match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
+    if (send == nullptr || send->state != MatchSend::State::kDataless) return parts_.matching.malformed();
+    make_ready(*send, header.receive);
+}
+
+template <class Env>
+void MatchSending<Env>::on_done(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::DoneHeader header;
+    MatchSend* const send =
+        match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
+    const bool expected =
+        send != nullptr && !send->leaving &&
+        (send->state == MatchSend::State::kDataless || send->state == MatchSend::State::kUnmatched);
+    if (!expected) return parts_.matching.malformed();
+    send_done(*send, Status::kOk);
+}
+
+}  // namespace velo

@@ -1,0 +1,115 @@
+/// Messages of matching: kinds, and what stands before a message's data.
+///
+/// They travel as messages of the host's class, under the same flow control and in order, with tags that no
+/// host uses. A receiver checks every field before it uses it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "match/envelope.h"
+#include "velo/velo.h"
+
+namespace velo::match {
+
+/// Hosts use tags below this one only (Open MPI's end with those for users, 0x80 to 0x9f).
+inline constexpr uint8_t kFirstWireTag = 0xf0;
+
+enum class WireTag : uint8_t {
+    kEager = kFirstWireTag,  ///< in room that was granted; EagerHeader, its number if that is told, data
+    kRequest,      ///< RequestHeader, then all of its data, or the handle by which it is fetched, or nothing
+    kAnswer,       ///< of a request
+    kGrant,        ///< room that was set aside
+    kOffers,       ///< receives that were posted, or the wish to hear of all that waits again
+    kEnd,          ///< of a pass
+    kClearToSend,  ///< a message that was accepted without data has matched
+    kReady,        ///< where its data is
+    kDone,         ///< it was matched, and its data has been fetched
+};
+inline constexpr uint8_t kLastWireTag = static_cast<uint8_t>(WireTag::kDone);
+
+/// Envelope of a message. A communicator's number has 16 bits; the component says so to its host.
+struct EagerHeader {
+    static constexpr uint16_t kTellsNumber = 1;
+    static constexpr uint16_t kFirst = 2;
+    static constexpr uint16_t kHasData = 4;
+    static constexpr uint16_t kHasHandle = 8;
+
+    int32_t tag = 0;
+    uint16_t context = 0;
+    uint16_t flags = 0;
+    int32_t source = 0;
+
+    [[nodiscard]] Envelope envelope() const { return {context, source, tag}; }
+};
+static_assert(sizeof(EagerHeader) == 12);
+
+struct RequestHeader {
+    EagerHeader head;
+    uint32_t age = 0;
+    uint64_t number = 0;  ///< the sender's
+    uint64_t bytes = 0;
+    uint64_t address = 0;  ///< of its data, at the sender
+};
+static_assert(sizeof(RequestHeader) == 40);
+
+struct AnswerHeader {
+    enum class Outcome : uint8_t {
+        kRefused,
+        kAccepted,  ///< with its data
+        kDataless,  ///< its data is still to be sent or fetched
+        kMatched,   ///< with its data
+    };
+    uint64_t number = 0;
+    uint32_t age = 0;
+    uint16_t records = 0;  ///< granted
+    uint16_t cells = 0;
+    Outcome outcome = Outcome::kRefused;
+    uint8_t reserved[7] = {};
+};
+static_assert(sizeof(AnswerHeader) == 24);
+
+struct GrantHeader {
+    uint16_t records = 0;
+    uint16_t cells = 0;
+};
+
+/// The receives follow.
+struct OffersHeader {
+    uint32_t age = 0;
+    uint8_t count = 0;
+    uint8_t resend_all = 0;
+    uint8_t reserved[2] = {};
+};
+
+struct EndHeader {
+    uint32_t age = 0;
+};
+
+struct ClearToSendHeader {
+    uint64_t number = 0;
+    uint64_t receive = 0;  ///< the receiver's number for it
+};
+
+struct ReadyHeader {
+    uint64_t receive = 0;
+    uint64_t address = 0;
+    velo_handle_t handle = {};
+};
+
+struct DoneHeader {
+    uint64_t number = 0;
+};
+
+/// False: the message is too short for it.
+template <class Header>
+[[nodiscard]] bool read_header(Header& header, const std::byte* data, uint32_t bytes) {
+    static_assert(std::is_trivially_copyable_v<Header>);
+    if (bytes < sizeof header) return false;
+    std::memcpy(&header, data, sizeof header);
+    return true;
+}
+
+}  // namespace velo::match

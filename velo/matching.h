@@ -1,0 +1,196 @@
+/// Matching in the engine: messages with an envelope, to and from peers, by the pure machines of match/.
+///
+/// A message leaves eagerly where its receiver has granted room for it. Another one is requested: with its
+/// data, where that fits one message of the path, otherwise with the handle of its data, which the receiver
+/// fetches when it has matched (RDRP 3). A request that was accepted without data and matches later is asked
+/// for the handle (MEM's CTS).
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "velo/match_receiving.h"
+#include "velo/match_sending.h"
+
+namespace velo {
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class Matching {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using WireTag = match::WireTag;
+
+    Matching(Core& core, Parts& parts)
+        : sending(core, parts), receiving(core, parts), core_(core), parts_(parts) {}
+
+    [[gnu::cold]] void open() {
+        receiving.open();
+        self_ = &add_peer(nullptr);
+        self_->eager_bytes_max = kSelfEagerBytesMax;
+    }
+    /// `peer`: nullptr is this process.
+    [[nodiscard]] MatchPeer& peer_of(velo_peer* peer) {
+        if (peer == nullptr) return *self_;
+        return peer->match != nullptr ? *peer->match : add_peer(peer);
+    }
+    /// By Receiver::Sender::peer.
+    [[nodiscard]] MatchPeer& peer_at(uint32_t index) { return peers_[index]; }
+    [[nodiscard]] bool is_self(const MatchPeer& peer) const { return &peer == self_; }
+
+    /// A message with one of the tags of velo/match_wire.h.
+    void receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes);
+    void peer_failed(velo_peer& peer);
+    [[nodiscard]] bool due() const { return receiving.due() || !loop_.empty() || sending.due(); }
+    /// Returns how much happened.
+    uint32_t drive();
+    /// A message waits, or its data does.
+    [[nodiscard]] bool busy() const { return !loop_.empty() || sending.busy(); }
+
+    // For the two sides.
+
+    /// Short messages, in the order in which this is called. `answer`: to a request.
+    void tell_bytes(MatchPeer& to, WireTag tag, const void* data, uint32_t bytes, bool answer = false);
+    template <class Header>
+    void tell(MatchPeer& to, WireTag tag, const Header& header, bool answer = false) {
+        tell_bytes(to, tag, &header, sizeof header, answer);
+    }
+    /// A message to this process, which comes with the next drive().
+    void loop(WireTag tag, std::span<const std::byte> header, std::span<const std::byte> data) {
+        std::vector<std::byte>& bytes = loop_.emplace_back(Looped{tag, {}}).bytes;
+        bytes.reserve(header.size() + data.size());
+        bytes.insert(bytes.end(), header.begin(), header.end());
+        bytes.insert(bytes.end(), data.begin(), data.end());
+    }
+    void reply_left(velo_send_t& message);
+    void malformed() { ++core_.counters.engine_malformed; }
+
+    MatchSending<Env> sending;
+    MatchReceiving<Env> receiving;
+
+  private:
+    static constexpr uint32_t kSelfEagerBytesMax = 32768;
+
+    struct Reply : velo_send_t {
+        MatchPeer* to = nullptr;
+        bool answer = false;
+        alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> bytes_of_it;
+    };
+    struct Looped {
+        WireTag tag;
+        std::vector<std::byte> bytes;
+    };
+
+    [[gnu::cold, gnu::noinline]] MatchPeer& add_peer(velo_peer* peer);
+
+    Core& core_;
+    Parts& parts_;
+    std::deque<MatchPeer> peers_;
+    MatchPeer* self_ = nullptr;
+    std::deque<Looped> loop_;
+    std::deque<Reply> replies_;
+    base::IntrusiveQueue<velo_send_t> free_replies_;
+};
+
+template <class Env>
+MatchPeer& Matching<Env>::add_peer(velo_peer* peer) {
+    MatchPeer& added = peers_.emplace_back();
+    added.in.peer = static_cast<uint32_t>(peers_.size() - 1);
+    added.peer = peer;
+    if (peer != nullptr) {
+        peer->match = &added;
+        const uint32_t most =
+            core_.on_channel(*peer, [](const auto& channel) { return channel.message_bytes_max(); });
+        added.eager_bytes_max = most - static_cast<uint32_t>(sizeof(match::RequestHeader));
+    }
+    return added;
+}
+
+template <class Env>
+void Matching<Env>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, uint32_t bytes, bool answer) {
+    if (to.ended) return;
+    if (&to == self_) {
+        return loop(tag, {static_cast<const std::byte*>(data), bytes}, {});
+    }
+    const auto wire_tag = static_cast<uint8_t>(tag);
+    const MessageParts parts = {
+        .header = data, .payload = nullptr, .header_bytes = bytes, .payload_bytes = 0};
+    if (parts_.queue.send_now(*to.peer, parts, wire_tag) == Status::kOk) return;
+    auto* reply = static_cast<Reply*>(free_replies_.pop_front());
+    if (reply == nullptr) reply = &replies_.emplace_back();
+    std::memcpy(reply->bytes_of_it.data(), data, bytes);
+    reply->to = &to;
+    reply->answer = answer;
+    reply->data[0] = reply->bytes_of_it.data();
+    reply->bytes[0] = bytes;
+    reply->bytes[1] = 0;
+    reply->tag = wire_tag;
+    if (parts_.queue.submit(*to.peer, *reply, MessageClass::kHost, Origin::kMatchReply)) {
+        free_replies_.push_back(reply);
+    } else {
+        to.replies += answer;
+    }
+}
+
+template <class Env>
+void Matching<Env>::reply_left(velo_send_t& message) {
+    auto& reply = static_cast<Reply&>(message);
+    reply.to->replies -= reply.answer;
+    free_replies_.push_back(&reply);
+}
+
+template <class Env>
+void Matching<Env>::receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes) {
+    if (!receiving.receiver()) [[unlikely]]
+        return malformed();
+    MatchPeer& from = peer_of(&peer);
+    if (tag == static_cast<uint8_t>(WireTag::kEager)) [[likely]]
+        return receiving.on_eager(from, data, bytes);
+    switch (static_cast<WireTag>(tag)) {
+        case WireTag::kEager: break;
+        case WireTag::kRequest: return receiving.on_request(from, data, bytes);
+        case WireTag::kAnswer: return sending.on_answer(from, data, bytes);
+        case WireTag::kOffers: return sending.on_offers(from, data, bytes);
+        case WireTag::kEnd: return receiving.on_end(from, data, bytes);
+        case WireTag::kClearToSend: return sending.on_clear_to_send(from, data, bytes);
+        case WireTag::kReady: return receiving.on_ready(from, data, bytes);
+        case WireTag::kDone: return sending.on_done(from, data, bytes);
+        case WireTag::kGrant: {
+            match::GrantHeader grant;
+            if (!match::read_header(grant, data, bytes)) return malformed();
+            return sending.on_grant(from, {grant.records, grant.cells});
+        }
+    }
+    malformed();
+}
+
+template <class Env>
+uint32_t Matching<Env>::drive() {
+    if (receiving.due()) receiving.drive();
+    uint32_t events = 0;
+    for (size_t left = loop_.size(); left != 0; --left, ++events) {
+        const Looped message = std::move(loop_.front());
+        loop_.pop_front();
+        // As from a peer; this process is none.
+        velo_peer here;
+        here.match = self_;
+        receive(here, static_cast<uint8_t>(message.tag), message.bytes.data(),
+                static_cast<uint32_t>(message.bytes.size()));
+    }
+    if (sending.due()) sending.drive();
+    return events;
+}
+
+template <class Env>
+void Matching<Env>::peer_failed(velo_peer& peer) {
+    if (peer.match == nullptr) return;
+    receiving.ended(*peer.match);
+    peer.match->ended = true;
+}
+
+}  // namespace velo

@@ -1,0 +1,86 @@
+/*
+ * The C face of matching: what a host that leaves it to the engine (Open MPI's MTL) calls, beside velo.h. The rules of
+ * velo.h on threads and callbacks hold here. Messages are ordered as MPI asks: see match/receiver.h.
+ */
+#ifndef VELO_VELO_MATCH_H
+#define VELO_VELO_MATCH_H
+
+#include "velo/velo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A process, the own one included, as one that is sent to and received from. Stays while the engine is open. */
+typedef struct velo_match_peer velo_match_peer_t;
+
+/* Of a message; of a receive, where source and tag may be -1: any. A tag below -1 fits only itself. `context` is below
+ * 65536. */
+typedef struct {
+    uint32_t context;
+    int32_t source;
+    int32_t tag;
+} velo_envelope_t;
+
+/* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change meanwhile. */
+typedef struct velo_match_send {
+    uint64_t engine[48];
+} velo_match_send_t;
+
+/* A receive, from velo_match_receive until `receive_done` is called for it. */
+typedef struct velo_match_receive {
+    uint64_t engine[48];
+    /* Results. */
+    int32_t source;
+    int32_t tag;
+    uint64_t bytes; /* of the message; the buffer may have held less: those that fit were received */
+    int status;
+} velo_match_receive_t;
+
+/* A message that a probe has found. */
+typedef struct {
+    velo_envelope_t envelope;
+    uint64_t bytes;
+} velo_match_status_t;
+
+/* One that a matching probe has taken out of the queue, until velo_match_receive_message. */
+typedef struct velo_match_message velo_match_message_t;
+
+typedef struct {
+    void* context; /* handed to each; may be NULL */
+    void (*send_done)(void* context, velo_match_send_t* send, int status);
+    void (*receive_done)(void* context, velo_match_receive_t* receive);
+} velo_match_host_t;
+
+/* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. */
+void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) VELO_NOEXCEPT;
+
+/* `peer`: a connected one; NULL: this process. NULL: there is no memory. */
+velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
+
+/* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not called. */
+bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, const velo_envelope_t* envelope, const void* data,
+                     uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
+
+/* Receives into `buffer`. `from`: the process that `source` is; NULL: any. True: it is done, and `receive_done` is not
+ * called. */
+bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, const velo_envelope_t* envelope, void* buffer,
+                        uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
+
+/* True: no message has matched it, and none will; `receive_done` is not called. */
+bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) VELO_NOEXCEPT;
+
+/* Looks for a message. False: there is none yet; the host makes progress and asks again. `message`: where not NULL, it
+ * is taken out of the queue. */
+bool velo_match_probe(velo_engine_t* engine, const velo_envelope_t* envelope, velo_match_status_t* status,
+                      velo_match_message_t** message) VELO_NOEXCEPT;
+
+/* Receives a message that was taken out. True: as velo_match_receive. */
+bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer, uint64_t capacity,
+                                velo_match_receive_t* receive) VELO_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* VELO_VELO_MATCH_H */
