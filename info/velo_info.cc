@@ -108,12 +108,27 @@ void check_plugin(Check& check, const Settings& settings) {
     }
 }
 
+/// Under pml/cm velo's MTL matches, where it is the one that is asked for: the default leaves ofi alone.
+void check_mtl(Check& check, const Settings& settings, const Setting& pml) {
+    const auto mtl = settings.find("mtl");
+    bool excluded = false;
+    const std::vector<std::string> names = names_of(mtl ? mtl->value : "", excluded);
+    if (!excluded && names.size() == 1 && names[0] == "velo") {
+        check.yes("pml is cm" + from(pml) + ", and mtl is velo" + from(*mtl) + ": velo matches messages");
+    } else {
+        check.no("pml is cm" + from(pml) + ", and mtl is '" + (mtl ? mtl->value : "") + "'" + (mtl ? from(*mtl) : "") +
+                 ", which leaves velo out: set mtl to velo, or pml to ob1");
+    }
+}
+
 void check_pml(Check& check, const Settings& settings) {
     const auto pml = settings.find("pml");
     bool excluded = false;
     const std::vector<std::string> names = names_of(pml ? pml->value : "", excluded);
     if (!excluded && names.size() == 1 && names[0] == "ob1") {
         check.yes("pml is ob1, which BTLs belong to" + from(*pml));
+    } else if (!excluded && names.size() == 1 && names[0] == "cm") {
+        check_mtl(check, settings, *pml);
     } else if (!excluded && !names.empty() && !lists(names, "ob1")) {
         check.no("pml is " + pml->value + from(*pml) + ", and BTLs belong to ob1: set pml to ob1");
     } else {

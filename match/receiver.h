@@ -106,13 +106,14 @@ class Receiver {
         if (sender.records_left == sender.records_untold || cells + sender.cells_untold > sender.cells_left ||
             arrival.data_bytes != arrival.bytes)
             return {.outcome = Outcome::kUngranted};
-        --sender.records_left;
-        sender.cells_left = static_cast<uint16_t>(sender.cells_left - cells);
-        Posted* const fit = posted_.find(arrival.envelope);
-        if (fit != nullptr) {
-            give(sender, 1, cells);
+        if (Posted* const fit = posted_.find(arrival.envelope)) [[likely]] {
+            // Its room was not needed, and is the sender's again.
+            ++sender.records_untold;
+            sender.cells_untold = static_cast<uint16_t>(sender.cells_untold + cells);
             return matched(sender, arrival, *fit);
         }
+        --sender.records_left;
+        sender.cells_left = static_cast<uint16_t>(sender.cells_left - cells);
         const RecordRef ref = unexpected_.add_reserved(arrival.envelope);
         return {.outcome = keep(sender, arrival, ref, true), .record = ref};
     }

@@ -202,9 +202,8 @@ bool MatchReceiving<Env>::ask_for_data(MatchReceive& receive) {
         parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
         return true;
     }
-    receive.own_number = asking_.take(receive);
     parts_.matching.tell(*receive.from, WireTag::kClearToSend,
-                         match::ClearToSendHeader{receive.number, receive.own_number});
+                         match::ClearToSendHeader{receive.number, asking_.take(receive)});
     return false;
 }
 
@@ -220,6 +219,7 @@ void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint3
 
 template <class Env>
 void MatchReceiving<Env>::fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle) {
+    receive.fetch = {};
     receive.fetch.receive = &receive;
     receive.fetch.kind = VELO_RMA_GET;
     receive.fetch.owner = 1;
@@ -262,9 +262,7 @@ void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
 template <class Env>
 bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
                                uint64_t capacity, velo_match_receive_t& face) {
-    auto& receive = *new (&face) MatchReceive;
-    receive.buffer = buffer;
-    receive.capacity = capacity;
+    auto& receive = *new (&face) MatchReceive(buffer, capacity);
     match::Record taken;
     if (!receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in, taken)) {
         offers_are_due();
@@ -332,9 +330,7 @@ bool MatchReceiving<Env>::probe(const match::Envelope& envelope, velo_match_stat
 template <class Env>
 bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
                                           velo_match_receive_t& face) {
-    auto& receive = *new (&face) MatchReceive;
-    receive.buffer = buffer;
-    receive.capacity = capacity;
+    auto& receive = *new (&face) MatchReceive(buffer, capacity);
     if (message->posted && !message->arrived) {
         message->receive = &receive;
         return false;

@@ -67,12 +67,13 @@ struct MatchReceive : match::PostedReceive {
     struct Fetch : velo_rma_t {
         MatchReceive* receive;
     };
-    Fetch fetch = {};
-    void* buffer = nullptr;
-    uint64_t capacity = 0;
+    MatchReceive(void* to, uint64_t room) : buffer(to), capacity(room) {}
+
+    Fetch fetch;  // set when there is something to fetch: most receives need none
+    void* buffer;
+    uint64_t capacity;
     MatchPeer* from = nullptr;
-    uint64_t number = 0;      ///< the sender's, of the message that it has matched
-    uint64_t own_number = 0;  ///< for the sender, while it is asked for the data
+    uint64_t number;  ///< the sender's, of the message that it has matched
     /// Of a matching probe that has found a message which is still with its sender.
     velo_match_message* holder = nullptr;
 

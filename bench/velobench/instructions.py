@@ -13,7 +13,7 @@ import sys
 from .openmpi import BUILD, PLUGIN, Failed, OpenMpi, check_plugin, read, run_job, tail
 from .options import folder, number, parser, two_builds, words
 
-COLUMNS = ("velo", "device", "vader")
+COLUMNS = ("velo", "mtl", "device", "vader")
 WINDOW = 16
 MEASURED = ("measured_send", "measured_post", "measured_complete")
 SECONDS_MAX = 300
@@ -23,7 +23,7 @@ def arguments(given):
     options = parser("instructions", __doc__)
     add = options.add_argument
     add("--columns", type=words(*COLUMNS), default=list(COLUMNS), metavar="LIST",
-        help="of velo, device (velo, one rank a node), vader (default: all)")
+        help="of velo, mtl (velo matches), device (velo, one rank a node), vader (default: all)")
     add("--windows", type=number(1, 100000), default=60, metavar="N", help="default: 60")
     add("--plugin", type=folder, action="append", metavar="DIR",
         help="where mca_btl_velo.so is (default: build/.libs); twice: two builds of velo, as velo and before")
@@ -87,7 +87,7 @@ def main(given):
         for old in glob.glob(glob.escape(profiles) + "*"):
             os.unlink(old)
         command = mpi.command(2, mpi.sm if column == "vader" else "velo", options.plugins[column == "before"],
-                              yields=True, mca={"btl_velo_ranks_per_node": 1} if column == "device" else None)
+                              yields=True, pml="cm" if column == "mtl" else "ob1", mca={"btl_velo_ranks_per_node": 1} if column == "device" else None)
         command += ["-x", "LD_BIND_NOW=1", "valgrind", "--quiet", "--tool=callgrind",
                     *(f"--toggle-collect={name}" for name in MEASURED), f"--callgrind-out-file={profiles}%p", program,
                     str(options.windows)]

@@ -79,6 +79,8 @@ class OpenMpi:
         parameters = {"mpi_yield_when_idle": int(yields), "pml": pml}
         if btl:
             parameters["btl"] = btl + ",self" * (btl != "self")
+        if pml == "cm":
+            parameters["mtl"] = "velo"
         if plugin:
             parameters["mca_base_component_path"] = self.path(plugin)
         for name, value in {**parameters, **(mca or {})}.items():
