@@ -27,7 +27,7 @@ class Events {
     /// News of matching are for a host of its own.
     [[gnu::cold]] void match_with(const velo_match_host_t& host) { match_host_ = host; }
     void match_sent(velo_match_send_t& send, Status status) { queue_.emplace_back(MatchSent{&send, status}); }
-    void match_received(velo_match_receive_t& receive) { queue_.emplace_back(MatchReceived{&receive}); }
+    void match_received(velo_match_receive_t& receive) { queue_.emplace_back(MatchReceived{.receive = &receive}); }
     /// The same at once, where the engine is as it is when a message is handed up.
     [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
         if (!queue_.empty()) [[unlikely]]
@@ -86,6 +86,7 @@ class Events {
     };
     struct MatchReceived {
         velo_match_receive_t* receive;
+        uint64_t unused = 0;  ///< GCC 14 copies all small events as the longest of them, and warns of what is not set
     };
     using Event = std::variant<Sent, Done, MatchSent, MatchReceived, std::unique_ptr<velo_end_t>,
                                std::unique_ptr<Failed>>;
