@@ -1,13 +1,13 @@
-/// News for the host: collected under the engine's lock, told without it, in the order in which they came about.
+/// News for the host: collected under the engine's lock, told without it, in the order in which they came
+/// about.
 ///
-/// So an upcall finds nothing half done, and may call any function of velo.h but velo_close. Messages alone are handed
-/// up in the middle of a poll, where they lie (Engine::Handler).
+/// So an upcall finds nothing half done, and may call any function of velo.h but velo_close. Messages alone
+/// are handed up in the middle of a poll, where they lie (Engine::Handler).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "velo/base/lock.h"
@@ -22,12 +22,20 @@ class Events {
     Events(const velo_host_t& host, base::OptionalLock& lock) : host_(host), lock_(lock) {}
 
     /// A message that was queued has left, or never will.
-    void sent(velo_send_t& send, Status status) { queue_.emplace_back(Sent{&send, status}); }
-    void rma_done(velo_rma_t& rma, Status status) { queue_.emplace_back(Done{&rma, status}); }
+    void sent(velo_send_t& send, Status status) {
+        queue_.push_back({.of = Event::Of::kSend, .status = status, .what = &send});
+    }
+    void rma_done(velo_rma_t& rma, Status status) {
+        queue_.push_back({.of = Event::Of::kRma, .status = status, .what = &rma});
+    }
     /// News of matching are for a host of its own.
     [[gnu::cold]] void match_with(const velo_match_host_t& host) { match_host_ = host; }
-    void match_sent(velo_match_send_t& send, Status status) { queue_.emplace_back(MatchSent{&send, status}); }
-    void match_received(velo_match_receive_t& receive) { queue_.emplace_back(MatchReceived{.receive = &receive}); }
+    void match_sent(velo_match_send_t& send) {
+        queue_.push_back({.of = Event::Of::kMatchSend, .what = &send});
+    }
+    void match_received(velo_match_receive_t& receive) {
+        queue_.push_back({.of = Event::Of::kMatchReceive, .what = &receive});
+    }
     /// The same at once, where the engine is as it is when a message is handed up.
     [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
         if (!queue_.empty()) [[unlikely]]
@@ -36,12 +44,14 @@ class Events {
         match_host_.receive_done(match_host_.context, &receive);
     }
     [[gnu::cold]] void peer_ended(const velo_end_t& end) {
-        if (host_.peer_ended != nullptr) queue_.emplace_back(std::make_unique<velo_end_t>(end));
+        if (host_.peer_ended == nullptr) return;
+        queue_.push_back({.of = Event::Of::kEnd, .end = std::make_unique<velo_end_t>(end)});
     }
     /// `line`: for the user. False: the host does not want to know.
     [[nodiscard, gnu::cold]] bool job_failed(velo_path_t path, uint64_t name, std::string line) {
         if (host_.job_failed == nullptr) return false;
-        queue_.emplace_back(std::make_unique<Failed>(std::move(line), name, path));
+        auto failed = std::make_unique<Failed>(Failed{std::move(line), name, path});
+        queue_.push_back({.of = Event::Of::kFailed, .failed = std::move(failed)});
         return true;
     }
 
@@ -54,53 +64,52 @@ class Events {
     void deliver() {
         ++delivering_;
         while (next_ != queue_.size()) {
-            Event event = std::move(queue_[next_++]);
+            const Event event = std::move(queue_[next_++]);
             if (next_ == queue_.size()) {
                 queue_.clear();
                 next_ = 0;
             }
             const base::Unlocked unlocked(lock_);
-            std::visit([this](auto& what) { tell(what); }, event);
+            tell(event);
         }
         --delivering_;
     }
 
   private:
-    struct Sent {
-        velo_send_t* send;
-        Status status;
-    };
-    struct Done {
-        velo_rma_t* rma;
-        Status status;
-    };
     struct Failed {
-        Failed(std::string text, uint64_t of, velo_path_t over) : line(std::move(text)), name(of), path(over) {}
         std::string line;
         uint64_t name;
         velo_path_t path;
     };
-    struct MatchSent {
-        velo_match_send_t* send;
-        Status status;
+    struct Event {
+        enum class Of : uint8_t { kSend, kRma, kMatchSend, kMatchReceive, kEnd, kFailed };
+        Of of;
+        Status status = Status::kOk;
+        void* what = nullptr;  ///< of the first four
+        std::unique_ptr<velo_end_t> end{};
+        std::unique_ptr<Failed> failed{};
     };
-    struct MatchReceived {
-        velo_match_receive_t* receive;
-        uint64_t unused = 0;  ///< GCC 14 copies all small events as the longest of them, and warns of what is not set
-    };
-    using Event = std::variant<Sent, Done, MatchSent, MatchReceived, std::unique_ptr<velo_end_t>,
-                               std::unique_ptr<Failed>>;
 
-    void tell(const Sent& sent) { host_.sent(host_.context, sent.send, static_cast<int>(sent.status)); }
-    void tell(const Done& done) { host_.rma_done(host_.context, done.rma, static_cast<int>(done.status)); }
-    void tell(const MatchSent& sent) {
-        match_host_.send_done(match_host_.context, sent.send, static_cast<int>(sent.status));
-    }
-    void tell(const MatchReceived& received) { match_host_.receive_done(match_host_.context, received.receive); }
-    void tell(const std::unique_ptr<velo_end_t>& end) { host_.peer_ended(host_.context, end.get()); }
-    void tell(const std::unique_ptr<Failed>& failed) {
-        const velo_failure_t failure = {.line = failed->line.c_str(), .name = failed->name, .path = failed->path};
-        host_.job_failed(host_.context, &failure);
+    void tell(const Event& event) {
+        using Of = Event::Of;
+        const int status = static_cast<int>(event.status);
+        switch (event.of) {
+            case Of::kSend: return host_.sent(host_.context, static_cast<velo_send_t*>(event.what), status);
+            case Of::kRma: return host_.rma_done(host_.context, static_cast<velo_rma_t*>(event.what), status);
+            case Of::kMatchSend:
+                return match_host_.send_done(match_host_.context,
+                                             static_cast<velo_match_send_t*>(event.what));
+            case Of::kMatchReceive:
+                return match_host_.receive_done(match_host_.context,
+                                                static_cast<velo_match_receive_t*>(event.what));
+            case Of::kEnd: return host_.peer_ended(host_.context, event.end.get());
+            case Of::kFailed: {
+                const velo_failure_t failure = {.line = event.failed->line.c_str(),
+                                                .name = event.failed->name,
+                                                .path = event.failed->path};
+                return host_.job_failed(host_.context, &failure);
+            }
+        }
     }
 
     const velo_host_t& host_;

@@ -69,7 +69,7 @@ class MatchSending {
     void request(MatchSend& send, uint32_t age, bool first);
     [[nodiscard]] bool expose(MatchSend& send);
     void make_ready(MatchSend& send, uint64_t receive);
-    void send_done(MatchSend& send, Status status);
+    void send_done(MatchSend& send);
     [[nodiscard]] MatchSend* find_send(const MatchPeer& from, uint64_t number) const {
         MatchSend* const send = numbers_.find(number);
         return send != nullptr && send->to == &from ? send : nullptr;
@@ -140,7 +140,7 @@ void MatchSending<Env>::left(velo_send_t& message, Status status) {
     MatchSend& send = *static_cast<MatchSend::Message&>(message).send;
     send.leaving = false;
     // Of a failure the host has heard; what waits for the peer goes on waiting.
-    if (status == Status::kOk && send.state == MatchSend::State::kEager) send_done(send, Status::kOk);
+    if (status == Status::kOk && send.state == MatchSend::State::kEager) send_done(send);
 }
 
 template <class Env>
@@ -215,10 +215,10 @@ void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
 }
 
 template <class Env>
-void MatchSending<Env>::send_done(MatchSend& send, Status status) {
+void MatchSending<Env>::send_done(MatchSend& send) {
     if (send.registered) parts_.registrations.remove(send.handle);
     if (send.number != 0) numbers_.release(send.number);
-    core_.events.match_sent(send.face(), status);
+    core_.events.match_sent(send.face());
 }
 
 template <class Env>
@@ -243,7 +243,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     } else if (send->synchronous && answer.outcome != Answer::Outcome::kMatched) {
         send->state = MatchSend::State::kUnmatched;
     } else {
-        send_done(*send, Status::kOk);
+        send_done(*send);
     }
     pump(from);
 }
@@ -283,7 +283,7 @@ void MatchSending<Env>::on_done(MatchPeer& from, const std::byte* data, uint32_t
         send != nullptr && !send->leaving &&
         (send->state == MatchSend::State::kDataless || send->state == MatchSend::State::kUnmatched);
     if (!expected) return parts_.matching.malformed();
-    send_done(*send, Status::kOk);
+    send_done(*send);
 }
 
 }  // namespace velo

@@ -48,7 +48,8 @@ typedef struct velo_match_message velo_match_message_t;
 
 typedef struct {
     void* context; /* handed to each; may be NULL */
-    void (*send_done)(void* context, velo_match_send_t* send, int status);
+    /* One whose receiver has ended is not done: the host has heard of the end. */
+    void (*send_done)(void* context, velo_match_send_t* send);
     void (*receive_done)(void* context, velo_match_receive_t* receive);
 } velo_match_host_t;
 

@@ -48,7 +48,7 @@ int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int
 int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
                        opal_convertor_t *convertor, mca_pml_base_send_mode_t mode, bool blocking,
                        mca_mtl_request_t *request);
-void mca_mtl_velo_send_done(void *context, velo_match_send_t *send, int status);
+void mca_mtl_velo_send_done(void *context, velo_match_send_t *send);
 
 /* mtl_velo_receive.c */
 int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,

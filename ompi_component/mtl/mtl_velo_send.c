@@ -19,10 +19,10 @@ static mca_mtl_velo_request_t *request_of(velo_match_send_t *send)
     return (mca_mtl_velo_request_t *) ((char *) send - offsetof(mca_mtl_velo_request_t, match));
 }
 
-static void finish(mca_mtl_velo_request_t *request, int status)
+static void finish(mca_mtl_velo_request_t *request)
 {
     free(request->packed);
-    request->super.ompi_req->req_status.MPI_ERROR = VELO_OK == status ? MPI_SUCCESS : MPI_ERR_INTERN;
+    request->super.ompi_req->req_status.MPI_ERROR = MPI_SUCCESS;
     request->super.completion_callback(&request->super);
 }
 
@@ -32,7 +32,7 @@ static void blocking_done(mca_mtl_request_t *request)
     *(volatile bool *) request->ompi_req = true;
 }
 
-void mca_mtl_velo_send_done(void *context, velo_match_send_t *send, int status)
+void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
 {
     mca_mtl_velo_request_t *request = request_of(send);
 
@@ -40,7 +40,7 @@ void mca_mtl_velo_send_done(void *context, velo_match_send_t *send, int status)
     if (blocking_done == request->super.completion_callback) {
         blocking_done(&request->super);
     } else {
-        finish(request, status);
+        finish(request);
     }
 }
 
@@ -103,7 +103,7 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
     request->receives = false;
     if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, &envelope, data, bytes,
                                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request->match.send)) {
-        finish(request, VELO_OK);
+        finish(request);
     }
     return OMPI_SUCCESS;
 }

@@ -4,8 +4,8 @@
 #include <random>
 #include <span>
 
-#include "velo/match_wire.h"
 #include "tests/unit/job.h"
+#include "velo/match_wire.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo_match.h"
@@ -29,8 +29,8 @@ class MatchEngine : public testing::Test {
         for (uint32_t i = 0; i < 2; ++i) {
             host_[i] = {.context = &done_[i],
                         .send_done =
-                            [](void* context, velo_match_send_t* send, int status) {
-                                static_cast<Done*>(context)->sends.push_back({send, status});
+                            [](void* context, velo_match_send_t* send) {
+                                static_cast<Done*>(context)->sends.push_back(send);
                             },
                         .receive_done =
                             [](void* context, velo_match_receive_t* receive) {
@@ -44,7 +44,7 @@ class MatchEngine : public testing::Test {
         }
     }
     struct Done {
-        std::vector<std::pair<velo_match_send_t*, int>> sends;
+        std::vector<velo_match_send_t*> sends;
         std::vector<velo_match_receive_t*> receives;
     };
 
