@@ -108,17 +108,19 @@ void check_plugin(Check& check, const Settings& settings) {
     }
 }
 
-/// Under pml/cm velo's MTL matches, where it is the one that is asked for: the default leaves ofi alone.
+/// Under pml/cm velo's MTL matches, where it is the one that is asked for.
 void check_mtl(Check& check, const Settings& settings, const Setting& pml) {
     const auto mtl = settings.find("mtl");
     bool excluded = false;
     const std::vector<std::string> names = names_of(mtl ? mtl->value : "", excluded);
     if (!excluded && names.size() == 1 && names[0] == "velo") {
         check.yes("pml is cm" + from(pml) + ", and mtl is velo" + from(*mtl) + ": velo matches messages");
-    } else {
-        check.no("pml is cm" + from(pml) + ", and mtl is '" + (mtl ? mtl->value : "") + "'" + (mtl ? from(*mtl) : "") +
-                 ", which leaves velo out: set mtl to velo, or pml to ob1");
+        return;
     }
+    const bool left_out = !names.empty() && lists(names, "velo") == excluded;
+    check.no("pml is cm" + from(pml) + ", and mtl is '" + (mtl ? mtl->value : "") + "'" + (mtl ? from(*mtl) : "") +
+             (left_out ? ", which leaves velo out: set mtl to velo, or pml to ob1"
+                       : ", so another one may outrank velo: set mtl to velo, or pml to ob1"));
 }
 
 void check_pml(Check& check, const Settings& settings) {
