@@ -320,9 +320,9 @@ bool MatchReceiving<Env>::probe(const match::Envelope& envelope, velo_match_stat
     }
     // A receive of its envelope is the next that it matches.
     taken->posted = true;
+    taken->from = &parts_.matching.peer_at(probed.peer);
     taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
-    taken->arrived = post(&parts_.matching.peer_at(probed.peer), probed.envelope, taken->data.get(),
-                          probed.bytes, taken->place);
+    taken->arrived = post(taken->from, probed.envelope, taken->data.get(), probed.bytes, taken->place);
     MatchReceive::of(taken->place).holder = taken;
     return true;
 }
@@ -332,6 +332,7 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
                                           velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
     if (message->posted && !message->arrived) {
+        receive.from = message->from;  // it has matched, and cannot be cancelled
         message->receive = &receive;
         return false;
     }

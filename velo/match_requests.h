@@ -92,6 +92,7 @@ static_assert(offsetof(velo_match_receive_t, source) >= sizeof(MatchReceive));
 /// receive that is posted for it.
 struct velo_match_message {
     bool posted = false;
+    velo::MatchPeer* from = nullptr;  ///< of a posted one
     velo::match::Record record = {};
     velo::MatchReceive* receive = nullptr;  ///< the host's, as soon as that is known
     /// Of a message that was posted for, as soon as it has come.

@@ -6,6 +6,7 @@
 /// for the handle (MEM's CTS).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -75,6 +76,8 @@ class Matching {
 
   private:
     static constexpr uint32_t kSelfEagerBytesMax = 32768;
+    /// A longer message is faster fetched: unexpected, it would be copied twice, and by the cell (docs/results/mtl.md).
+    static constexpr uint32_t kEagerBytesMax = 65536;
 
     struct Reply : velo_send_t {
         MatchPeer* to = nullptr;
@@ -106,7 +109,8 @@ MatchPeer& Matching<Env>::add_peer(velo_peer* peer) {
         peer->match = &added;
         const uint32_t most =
             core_.on_channel(*peer, [](const auto& channel) { return channel.message_bytes_max(); });
-        added.eager_bytes_max = most - static_cast<uint32_t>(sizeof(match::RequestHeader));
+        added.eager_bytes_max =
+            std::min(most - static_cast<uint32_t>(sizeof(match::RequestHeader)), kEagerBytesMax);
     }
     return added;
 }

@@ -1,0 +1,74 @@
+/// MEM's killer benchmark (5.1, figure 11): each rank but the first posts its messages at once, with tags 1 to N, and rank 0
+/// receives them by the last tag first, of each rank in turn.
+///
+///   mpirun -np 4 … killer LABEL MESSAGES BYTES
+///
+/// Rank 0 prints, as rows of measuring.h: `us`, the least time of five runs for one message; `grown`, its bytes of
+/// memory that were not resident before, for one message.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+#include "arguments.h"
+#include "ranks.h"
+
+namespace {
+
+constexpr int kRuns = 5;
+
+double resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    long pages = 0, resident = 0;
+    file >> pages >> resident;
+    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+void send_all(int messages, const std::vector<char>& data) {
+    std::vector<MPI_Request> requests(static_cast<size_t>(messages));
+    for (int tag = 1; tag <= messages; ++tag) {
+        MPI_Isend(data.data(), static_cast<int>(data.size()), MPI_BYTE, 0, tag, MPI_COMM_WORLD,
+                  &requests[static_cast<size_t>(tag) - 1]);
+    }
+    MPI_Waitall(messages, requests.data(), MPI_STATUSES_IGNORE);
+}
+
+void receive_all(int messages, int ranks, std::vector<char>& data) {
+    for (int tag = messages; tag >= 1; --tag) {
+        for (int from = 1; from < ranks; ++from) {
+            MPI_Recv(data.data(), static_cast<int>(data.size()), MPI_BYTE, from, tag, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        }
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    measuring::Session session(argc, argv);
+    const int messages = argc == 4 ? std::atoi(argv[2]) : 0;
+    const int bytes = argc == 4 ? std::atoi(argv[3]) : -1;
+    if (messages <= 0 || bytes < 0 || session.ranks < 2) return session.refuse("usage: killer LABEL MESSAGES BYTES");
+    std::vector<char> data(static_cast<size_t>(bytes), 1);
+    const double all = static_cast<double>(messages) * (session.ranks - 1);
+    double least = 1e9;
+    const double before = resident_bytes();
+    for (int run = 0; run < kRuns; ++run) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        const double start = measuring::seconds();
+        if (session.self == 0) {
+            receive_all(messages, session.ranks, data);
+        } else {
+            send_all(messages, data);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        least = std::min(least, measuring::seconds() - start);
+    }
+    if (session.self == 0) {
+        const auto row = [&](const char* measure, double value) {
+            return measuring::row(argv[1], std::to_string(messages), measure, data.size(), value);
+        };
+        measuring::print(row("us", least / all * 1e6) + row("grown", std::max(0.0, resident_bytes() - before) / all));
+    }
+    return 0;
+}

@@ -1,0 +1,98 @@
+"""MEM's killer benchmark (figures 11 and 12): many messages before their receives, which come in reverse order.
+
+Runs it over velo's MTL with memory for all messages, for a tenth, and for none, over ob1 and velo's BTL, and over vader, in
+turn, and prints the time of a message beside that with memory for all. The paper says that shortage costs at most twice
+the time, with 3 and 5 messages a sender of 1, 10 and 100 KiB."""
+
+import os
+import sys
+
+from . import rows
+from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, read, run_job
+from .options import folder, number, numbers, parser
+from .stats import Samples, ratio
+
+COLUMNS = ("plenty", "tenth", "none", "btl", "vader")
+RECORD_BYTES = 64
+CELL_BYTES = 256
+CELL_DATA_BYTES = 248
+
+
+def arguments(given):
+    options = parser("killer", __doc__)
+    add = options.add_argument
+    add("--np", type=numbers(2, "ranks"), default=[4], metavar="LIST", help="ranks (default: 4)")
+    add("--messages", type=numbers(1, "messages"), default=[3, 5, 100, 1000, 10000], metavar="LIST",
+        help="of a sender (default: 3,5,100,1000,10000)")
+    add("--sizes", type=numbers(0, "bytes"), default=[8, 1024, 10240, 102400], metavar="LIST",
+        help="bytes of a message (default: 8,1024,10240,102400)")
+    add("--bytes-max", type=number(1, 1 << 40), default=64 << 20, metavar="N",
+        help="a job of more bytes in all is left out (default: 64 MiB)")
+    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
+    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
+    add("--timeout", type=number(1, 1000000, "seconds"), default=60, metavar="S", help="of one job (default: 60)")
+    add("--out", default=os.path.join(BUILD, "killer"), metavar="DIR", help="for rows and logs (default: build/killer)")
+    return options.parse_args(given)
+
+
+def budgets(column, messages, size, ranks):
+    """Records and data for this part of all messages that can be unexpected."""
+    part = {"tenth": 0.1, "none": 0}.get(column)
+    if part is None:
+        return {}
+    count = messages * (ranks - 1)
+    cells = -(-size // CELL_DATA_BYTES) if size > 24 else 0
+    return {"btl_velo_unexpected_records": int(count * RECORD_BYTES * part),
+            "btl_velo_unexpected_bytes": int(count * cells * CELL_BYTES * part)}
+
+
+def table(samples, options):
+    lines = ["us a message, least of five runs, medians of rounds; ratios to memory for all; B: the receiver's growth a message", "",
+             "| ranks | messages | bytes | " + " | ".join(COLUMNS) + " | tenth / plenty | none / plenty | plenty B | btl B | vader B |",
+             "|--:" * (len(COLUMNS) + 8) + "|"]
+    for ranks in options.np:
+        for messages in options.messages:
+            for size in options.sizes:
+                value = {column: samples.median((ranks, column, messages, "us", size)) for column in COLUMNS}
+                grown = [samples.median((ranks, column, messages, "grown", size)) for column in ("plenty", "btl", "vader")]
+                if all(us is None for us in value.values()):
+                    continue
+                ratios = [ratio(value[column], value["plenty"]) for column in ("tenth", "none")]
+                lines.append(f"| {ranks} | {messages} | {size} | "
+                             + " | ".join("-" if us is None else f"{us:.2f}" for us in value.values()) + " | "
+                             + " | ".join("-" if each is None else f"{each:.2f}" for each in ratios) + " | "
+                             + " | ".join("-" if each is None else f"{each:.0f}" for each in grown) + " |")
+    return "\n".join(lines)
+
+
+def main(given):
+    options = arguments(given)
+    check_plugin(options.plugin)
+    mpi = OpenMpi()
+    program = mpi.compile("killer")
+    os.makedirs(options.out, exist_ok=True)
+    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", "ranks", *rows.Row._fields)
+    kept.begin()
+    samples, failed = Samples(), False
+    jobs = [(round_, ranks, messages, size, column) for round_ in range(1, options.rounds + 1) for ranks in options.np
+            for messages in options.messages for size in options.sizes for column in COLUMNS
+            if messages * size * (ranks - 1) <= options.bytes_max]
+    for round_, ranks, messages, size, column in jobs:
+        log = os.path.join(options.out, f"{column}-{ranks}-{messages}-{size}-{round_}")
+        btl = mpi.sm if column == "vader" else "velo"
+        pml = "ob1" if column in ("btl", "vader") else "cm"
+        command = mpi.command(ranks, btl, options.plugin, yields=True, pml=pml, mca=budgets(column, messages, size, ranks))
+        command += [program, column, str(messages), str(size)]
+        if run_job(command, log + ".log", options.timeout, log + ".csv") != 0:
+            print(f"killer: {column}, {messages} messages of {size} bytes failed, or took more than {options.timeout} s: "
+                  f"{log}.log", file=sys.stderr)
+            failed = True
+        measured = rows.parse(read(log + ".csv"))
+        kept.add([round_, ranks, *row] for row in measured)
+        for row in measured:
+            samples.add((ranks, row.label, messages, row.measure, row.size), row.value)
+    text = table(samples, options)
+    with open(os.path.join(options.out, "table.md"), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    print(text)
+    return int(failed)
