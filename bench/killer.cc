@@ -1,5 +1,5 @@
-/// MEM's killer benchmark (5.1, figure 11): each rank but the first posts its messages at once, with tags 1 to N, and rank 0
-/// receives them by the last tag first, of each rank in turn.
+/// MEM's killer benchmark (5.1, figure 11): each rank but the first posts its messages at once, with tags 1 to N, and
+/// rank 0 receives them by the last tag first, of each rank in turn.
 ///
 ///   mpirun -np 4 … killer LABEL MESSAGES BYTES
 ///
