@@ -18,7 +18,6 @@ class Engine {
   public:
     /// Throws base::SetupError.
     [[gnu::cold]] explicit Engine(const EngineOptions& options, const S& system = {}) : parts_(options, system) {
-        std::fill(accepted_.begin() + match::kFirstWireTag, accepted_.end(), true);
         if (parts_.core.device) device_pause_ = DevicePause(parts_.core.device->traits().dear_to_poll);
     }
 
@@ -91,6 +90,7 @@ class Engine {
         const std::lock_guard guard(parts_.core.lock);
         parts_.core.events.match_with(host);
         parts_.matching.open();
+        std::fill(accepted_.begin() + match::kFirstWireTag, accepted_.end(), true);
     }
 
     void announce_ending(base::Ending ending) { parts_.failures.announce_ending(ending); }
@@ -170,7 +170,7 @@ struct Engine<S>::Handler {
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.parts_.peers.of(path, index);
-        if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag) {
+        if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag && engine.parts_.matching.is_open()) {
             engine.parts_.matching.receive(peer, tag, data, bytes);
         } else if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.parts_.core.lock);

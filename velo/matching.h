@@ -30,6 +30,8 @@ class Matching {
     Matching(Core& core, Parts& parts)
         : sending(core, parts), receiving(core, parts), core_(core), parts_(parts) {}
 
+    /// Until then messages with its tags are the host's.
+    [[nodiscard]] bool is_open() const { return self_ != nullptr; }
     [[gnu::cold]] void open() {
         receiving.open();
         self_ = &add_peer(nullptr);
@@ -150,8 +152,6 @@ void Matching<Env>::reply_left(velo_send_t& message) {
 
 template <class Env>
 void Matching<Env>::receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes) {
-    if (!receiving.receiver()) [[unlikely]]
-        return malformed();
     MatchPeer& from = peer_of(&peer);
     if (tag == static_cast<uint8_t>(WireTag::kEager)) [[likely]]
         return receiving.on_eager(from, data, bytes);

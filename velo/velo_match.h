@@ -53,7 +53,8 @@ typedef struct {
     void (*receive_done)(void* context, velo_match_receive_t* receive);
 } velo_match_host_t;
 
-/* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. */
+/* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. Tags of velo.h's
+ * messages from 0xf0 on are the engine's then. */
 void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) VELO_NOEXCEPT;
 
 /* `peer`: a connected one; NULL: this process. NULL: there is no memory. */
