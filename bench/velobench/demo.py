@@ -1,5 +1,6 @@
-"""Runs jobs over all of velo's paths beside jobs over Open MPI's own shared-memory transport, and compares them: four
-ranks on two emulated nodes of this machine, of which two are active at a time. ./demo builds velo before."""
+"""Runs jobs over all of velo's paths, matched by ob1 and by velo's MTL, beside jobs over Open MPI's own
+shared-memory transport, and compares them: four ranks on two emulated nodes of this machine, of which two are active
+at a time. ./demo builds velo before."""
 
 import glob
 import os
@@ -15,6 +16,7 @@ from .stats import Samples, ratio
 
 SIZES = (8, 64, 512, 2048, 8192, 65536, 1048576, 4194304)
 PATHS = {"0-1": "on node", "0-2": "between nodes"}
+BTL, MTL = "velo", "velo-mtl"
 JOB_SECONDS_MAX = 300
 # Each means a defect of velo, whatever it counts.
 ZERO_COUNTERS = ("on_node_garbage", "velo_rx_malformed", "velo_backpressure", "velo_overflows", "rma_failed",
@@ -66,32 +68,37 @@ def comparison(measured, other):
     for row in measured:
         samples.add((row.label, row.where, row.measure, row.size), row.value)
 
-    def pair(where, measure, size):
-        values = [samples.median((label, where, measure, size)) for label in ("velo", other)]
-        return [*values, ratio(*values) or 0]
+    def values(where, measure, size):
+        """Of the three, and velo's ratios to the other."""
+        three = [samples.median((label, where, measure, size)) for label in (BTL, MTL, other)]
+        return [*three, ratio(three[0], three[2]) or 0, ratio(three[1], three[2]) or 0]
 
+    heads = f"{'velo':>7} {'MTL':>7} {other:>7} {'velo/':>6} {'MTL/':>6}"
     lines, any_moved = [], False
-    lines.append(f"{'':25}latency, one way, us        bandwidth, MB/s")
-    lines.append(f"{'path':14} {'bytes':>10}  {'velo':>8} {other:>8} {'ratio':>6}  {'velo':>8} {other:>8} {'ratio':>6}")
+    lines.append(f"{'':27}latency, one way, us                  bandwidth, MB/s")
+    lines.append(f"{'path':13} {'bytes':>8}  {heads}  {heads}")
     for where, path in PATHS.items():
         lines += [""] * (where != "0-1")
-        near = pair(where, "line", 0)
+        near = values(where, "line", 0)
         if None not in near:
-            # Virtual CPUs move about; apart from each other, the two jobs were not in the same place.
-            moved = not 0.77 <= near[2] <= 1.3
+            # Virtual CPUs move about; apart from each other, the jobs were not in the same place.
+            moved = not all(0.77 <= each <= 1.3 for each in near[3:])
             any_moved |= moved
-            lines.append(f"{path:14} {'one line':>10}  {near[0] / 1000:8.3f} {near[1] / 1000:8.3f} {near[2]:6.2f}"
-                         + " *" * moved)
+            lines.append(f"{path:13} {'one line':>8}  " + " ".join(f"{ns / 1000:7.3f}" for ns in near[:3])
+                         + f" {near[3]:6.2f} {near[4]:6.2f}" + " *" * moved)
         for size in sorted({row.size for row in measured if row.measure == "latency"}):
-            latency, bandwidth = pair(where, "latency", size), pair(where, "bandwidth", size)
-            lines.append(f"{path:14} {size:10}  {latency[0]:8.2f} {latency[1]:8.2f} {latency[2]:6.2f}  "
-                         f"{bandwidth[0]:8.0f} {bandwidth[1]:8.0f} {bandwidth[2]:6.2f}")
+            latency, bandwidth = values(where, "latency", size), values(where, "bandwidth", size)
+            lines.append(f"{path:13} {size:8}  " + " ".join(f"{us:7.2f}" for us in latency[:3])
+                         + f" {latency[3]:6.2f} {latency[4]:6.2f}  "
+                         + " ".join(f"{rate:7.0f}" for rate in bandwidth[:3])
+                         + f" {bandwidth[3]:6.2f} {bandwidth[4]:6.2f}")
     if any_moved:
-        lines.append("\n* The CPUs were not equally near in the jobs of the two: their latencies do not compare. Run "
+        lines.append("\n* The CPUs were not equally near in the jobs of the three: their latencies do not compare. Run "
                      "it again.")
     lines.append(f"""
-ratio: velo / {other} (latency: below 1 velo is faster; bandwidth: above 1). "one line" is the time that a cache
-line takes between the two CPUs during those jobs: compare rows only where it is the same for both.
+velo: its BTL under ob1; MTL: matched by velo (pml cm). velo/ and MTL/: ratios to {other} (latency: below 1 they are
+faster; bandwidth: above 1). "one line" is the time that a cache line takes between the two CPUs during those jobs:
+compare rows only where it is the same for all.
 {other} knows no emulated nodes and takes its one shared-memory path everywhere.""")
     return "\n".join(lines)
 
@@ -111,10 +118,12 @@ class Demo:
     def command(self, transport):
         """Two ranks run at a time and do not yield, so both transports poll as they do with a core each."""
         velo = {"btl_velo_ranks_per_node": 2, "btl_velo_show_paths": 1, "btl_velo_stats": 1}
-        is_velo = transport == "velo"
-        return [*self.mpi.command(4, transport, self.plugin if is_velo else None, mca=velo if is_velo else None),
-                self.program, "--label", transport, "--pairs", ",".join(PATHS), "--measures", "latency,bandwidth",
-                "--sizes", ",".join(map(str, SIZES))]
+        if transport in (BTL, MTL):
+            command = self.mpi.command(4, "velo", self.plugin, mca=velo, pml="cm" if transport == MTL else "ob1")
+        else:
+            command = self.mpi.command(4, transport)
+        return [*command, self.program, "--label", transport, "--pairs", ",".join(PATHS), "--measures",
+                "latency,bandwidth", "--sizes", ",".join(map(str, SIZES))]
 
     def log(self, transport, round_):
         return os.path.join(self.out, f"{transport}-{round_}.log")
@@ -135,15 +144,16 @@ class Demo:
         return measured
 
     def run(self):
-        measured, transports = [], ("velo", self.mpi.sm)
+        measured, transports = [], (BTL, MTL, self.mpi.sm)
         for round_ in range(1, self.rounds + 1):
             print(f"round {round_} of {self.rounds}:", end="", file=sys.stderr, flush=True)
             for transport in transports:
                 started = time.monotonic()
                 measured += self.job(transport, round_)
                 print(f" {transport} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
-            log = self.log("velo", round_)
-            check_paths(counters(read(log)), log)
+            for transport in (BTL, MTL):
+                log = self.log(transport, round_)
+                check_paths(counters(read(log)), log)
             print(", contents and paths checked", file=sys.stderr)
         return measured
 
@@ -156,11 +166,11 @@ def main(given):
                          help="where mca_btl_velo.so is (default: build/.libs)")
     demo = Demo(options.parse_args(given))
     title("Jobs: 4 ranks, node 0 = ranks 0 and 1, node 1 = ranks 2 and 3")
-    print(shlex.join(demo.command("velo")), file=sys.stderr)
+    print(shlex.join(demo.command(BTL)), file=sys.stderr)
     if cpus() < 2:
         print("Only one CPU here: the figures below mean little.", file=sys.stderr)
     measured = demo.run()
-    log = demo.log("velo", 1)
+    log = demo.log(BTL, 1)
     text = read(log)
     title("Paths that velo took (rank 0's view, then rank 2's)")
     paths = sorted(re.findall(r"velo: (rank [02] \(node [01]\) -> .*)", text))
