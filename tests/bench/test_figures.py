@@ -222,13 +222,15 @@ class Real(unittest.TestCase):
 
 class Others(unittest.TestCase):
     def test_demo_marks_jobs_that_ran_at_different_distances(self):
-        figures = (("velo", "line", 0, 100), ("vader", "line", 0, 50), ("velo", "latency", 8, 0.3),
-                   ("vader", "latency", 8, 0.2), ("velo", "bandwidth", 8, 150), ("vader", "bandwidth", 8, 100))
+        figures = (("velo", "line", 0, 100), ("velo-mtl", "line", 0, 50), ("vader", "line", 0, 50),
+                   ("velo", "latency", 8, 0.3), ("velo-mtl", "latency", 8, 0.1), ("vader", "latency", 8, 0.2),
+                   ("velo", "bandwidth", 8, 150), ("velo-mtl", "bandwidth", 8, 80), ("vader", "bandwidth", 8, 100))
         measured = [rows.Row(label, where, *rest) for where in demo.PATHS for label, *rest in figures]
         text = [" ".join(line.split()) for line in demo.comparison(measured, "vader").splitlines()]
-        self.assertEqual(text[2:4], ["on node one line 0.100 0.050 2.00 *", "on node 8 0.30 0.20 1.50 150 100 1.50"])
-        self.assertIn("* The CPUs were not equally near in the jobs of the two: their latencies do not compare. Run it "
-                      "again.", text)
+        self.assertEqual(text[2:4], ["on node one line 0.100 0.050 0.050 2.00 1.00 *",
+                                     "on node 8 0.30 0.10 0.20 1.50 0.50 150 80 100 1.50 0.80"])
+        self.assertIn("* The CPUs were not equally near in the jobs of the three: their latencies do not compare. Run "
+                      "it again.", text)
 
     def test_demo_wants_traffic_on_all_paths(self):
         good = {0: {}, 1: {"on_node_rx_messages": 2000, "rma_get_bytes": 2000000},
