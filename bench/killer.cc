@@ -7,7 +7,6 @@
 /// memory that were not resident before, for one message.
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <vector>
 
 #include "arguments.h"
@@ -16,13 +15,6 @@
 namespace {
 
 constexpr int kRuns = 5;
-
-double resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    long pages = 0, resident = 0;
-    file >> pages >> resident;
-    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 void send_all(int messages, const std::vector<char>& data) {
     std::vector<MPI_Request> requests(static_cast<size_t>(messages));
@@ -52,7 +44,7 @@ int main(int argc, char** argv) {
     std::vector<char> data(static_cast<size_t>(bytes), 1);
     const double all = static_cast<double>(messages) * (session.ranks - 1);
     double least = 1e9;
-    const double before = resident_bytes();
+    const double before = measuring::resident_bytes();
     for (int run = 0; run < kRuns; ++run) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double start = measuring::seconds();
@@ -68,7 +60,8 @@ int main(int argc, char** argv) {
         const auto row = [&](const char* measure, double value) {
             return measuring::row(argv[1], std::to_string(messages), measure, data.size(), value);
         };
-        measuring::print(row("us", least / all * 1e6) + row("grown", std::max(0.0, resident_bytes() - before) / all));
+        const double grown = std::max(0.0, measuring::resident_bytes() - before);
+        measuring::print(row("us", least / all * 1e6) + row("grown", grown / all));
     }
     return 0;
 }

@@ -14,18 +14,11 @@
 namespace {
 
 using measuring::print;
+using measuring::resident_bytes;
 using measuring::seconds;
 
 constexpr int kTag = 1;
 constexpr useconds_t kLookUs = 10000;
-
-/// Of this process.
-double resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    long pages = 0, resident = 0;
-    file >> pages >> resident;
-    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
 
 void send_all(const std::string& label, int count, int bytes, const std::string& file) {
     // The program's own memory is touched before.

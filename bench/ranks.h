@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "measuring.h"
@@ -32,6 +33,14 @@ class Session {
     int self = 0;
     int ranks = 0;
 };
+
+/// Memory of this process.
+inline double resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    long pages = 0, resident = 0;
+    file >> pages >> resident;
+    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
 
 /// Waking this seldom takes less than a thousandth of a CPU from those that are measured.
 inline constexpr useconds_t kNapUs = 5000;

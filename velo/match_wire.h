@@ -28,7 +28,6 @@ enum class WireTag : uint8_t {
     kReady,        ///< where its data is
     kDone,         ///< it was matched, and its data has been fetched
 };
-inline constexpr uint8_t kLastWireTag = static_cast<uint8_t>(WireTag::kDone);
 
 /// Envelope of a message. A communicator's number has 16 bits; the component says so to its host.
 struct EagerHeader {

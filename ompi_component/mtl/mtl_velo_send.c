@@ -14,6 +14,17 @@ static velo_envelope_t envelope_of(ompi_communicator_t *comm, int tag)
     return envelope;
 }
 
+/* Finds the process, and the message as bytes, which are memory to be freed if they had to be packed. */
+static inline int prepare(ompi_communicator_t *comm, int dest, opal_convertor_t *convertor, velo_match_peer_t **peer,
+                          void **data, size_t *bytes, bool *packed)
+{
+    *peer = mca_mtl_velo_peer(comm, dest);
+    if (OPAL_UNLIKELY(NULL == *peer)) {
+        return OMPI_ERR_UNREACH;
+    }
+    return ompi_mtl_datatype_pack(convertor, data, bytes, packed);
+}
+
 static mca_mtl_velo_request_t *request_of(velo_match_send_t *send)
 {
     return (mca_mtl_velo_request_t *) ((char *) send - offsetof(mca_mtl_velo_request_t, match));
@@ -47,20 +58,16 @@ void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
 int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
-    velo_match_peer_t *peer = mca_mtl_velo_peer(comm, dest);
     const velo_envelope_t envelope = envelope_of(comm, tag);
+    velo_match_peer_t *peer;
     mca_mtl_velo_request_t request;
     volatile bool done = false;
     bool packed;
     void *data;
     size_t bytes;
-    int rc;
+    int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
 
     (void) mtl;
-    if (OPAL_UNLIKELY(NULL == peer)) {
-        return OMPI_ERR_UNREACH;
-    }
-    rc = ompi_mtl_datatype_pack(convertor, &data, &bytes, &packed);
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
@@ -83,19 +90,15 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
-    velo_match_peer_t *peer = mca_mtl_velo_peer(comm, dest);
     const velo_envelope_t envelope = envelope_of(comm, tag);
+    velo_match_peer_t *peer;
     bool packed;
     void *data;
     size_t bytes;
-    int rc;
+    int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
 
     (void) mtl;
     (void) blocking;
-    if (OPAL_UNLIKELY(NULL == peer)) {
-        return OMPI_ERR_UNREACH;
-    }
-    rc = ompi_mtl_datatype_pack(convertor, &data, &bytes, &packed);
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
