@@ -1,11 +1,13 @@
-/// Receives that were posted while a sender was flagged (match/refusals.h), in the order in which it is offered them.
+/// Receives that were posted while a sender was flagged (match/refusals.h), in the order in which it is
+/// offered them.
 ///
-/// A receive that names its source waits in that sender's list until it is offered, matched or withdrawn. One that does
-/// not is of concern to each flagged sender; those lie in one list, of which each sender has seen the receives below
-/// its own number. A sender that has many of them to see is asked for all of its messages instead, so the list is
-/// never walked far.
+/// A receive that names its source waits in that sender's list until it is offered, matched or withdrawn. One
+/// that does not is of concern to each flagged sender; those lie in one list, of which each sender has seen
+/// the receives below its own number. A sender that has many of them to see is asked for all of its messages
+/// instead, so the list is never walked far.
 ///
-/// Pure. Owner: the match engine. Thread: the engine's, under its lock. Nothing is listed while no sender is flagged.
+/// Pure. Owner: the match engine. Thread: the engine's, under its lock. Nothing is listed while no sender is
+/// flagged.
 #pragma once
 
 #include <array>
@@ -13,6 +15,7 @@
 
 #include "match/envelope.h"
 #include "match/posted_queue.h"
+#include "match/probe_watches.h"
 #include "match/refusals.h"
 #include "velo/base/check.h"
 
@@ -62,7 +65,8 @@ class Offers {
         OfferList named;
     };
     struct Batch {
-        std::array<Envelope, kReceivesMax + 1> receives;  ///< the last place is for the pattern of a probe
+        std::array<Envelope, kReceivesMax + ProbeWatches::kOfferedMax>
+            receives;  ///< those of probes come last
         uint32_t count = 0;
         bool resend_all = false;  ///< instead
         uint32_t age = 0;
@@ -91,7 +95,8 @@ class Offers {
         if (!refusals.flagged() || refusals.pass_open()) return false;
         PostedReceive* open = open_.newest;
         PostedReceive* first_open = nullptr;
-        for (uint32_t i = 0; open != nullptr && open->posted.number >= refusals.seen(); ++i, open = open->older) {
+        for (uint32_t i = 0; open != nullptr && open->posted.number >= refusals.seen();
+             ++i, open = open->older) {
             if (i == kWalkMax) {
                 batch = {.receives = {}, .resend_all = true, .age = resend_all(sender)};
                 return true;
@@ -102,8 +107,8 @@ class Offers {
         if (named == nullptr && first_open == nullptr) return false;
         batch = {};
         while (batch.count < kReceivesMax && (named != nullptr || first_open != nullptr)) {
-            const bool takes_open =
-                named == nullptr || (first_open != nullptr && first_open->posted.number < named->posted.number);
+            const bool takes_open = named == nullptr || (first_open != nullptr &&
+                                                         first_open->posted.number < named->posted.number);
             PostedReceive*& taken = takes_open ? first_open : named;
             batch.receives[batch.count++] = taken->posted.envelope;
             PostedReceive* const after = taken->newer;

@@ -18,7 +18,7 @@
 #include "match/data_cells.h"
 #include "match/offers.h"
 #include "match/posted_queue.h"
-#include "match/probe_watch.h"
+#include "match/probe_watches.h"
 #include "match/unexpected_queue.h"
 #include "match/unmatched.h"
 #include "velo/base/check.h"
@@ -30,6 +30,7 @@ class Receiver {
     struct Limits {
         uint64_t record_bytes = 0;
         uint64_t data_bytes = 0;
+        ProbeWatches::Limits probes = {};
     };
 
     /// A process that sends, as this one knows it. It stays where it is until ended().
@@ -37,7 +38,7 @@ class Receiver {
         Offers::Sender offers;
         Sender* flagged_before = nullptr;  ///< in the ring of those that are flagged
         Sender* flagged_behind = nullptr;
-        uint32_t probe_round = 0;  ///< that was offered to it
+        uint32_t probe_round = 0;  ///< the last one that was offered to it, since it is flagged
         uint32_t peer = 0;         ///< the caller's number for it
         /// Granted, and not used as far as is known here; and of these, what the sender has not been told.
         uint16_t records_left = 0;
@@ -72,7 +73,8 @@ class Receiver {
         RecordRef record = kNoRecord;  ///< none: the message is with its sender
     };
 
-    explicit Receiver(Limits limits) : unexpected_(limits.record_bytes), cells_(limits.data_bytes) {}
+    explicit Receiver(Limits limits)
+        : unexpected_(limits.record_bytes), cells_(limits.data_bytes), watches_(limits.probes) {}
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
@@ -85,19 +87,20 @@ class Receiver {
         switch (refusals.on_request(age, first, number)) {
             case Refusals::Verdict::kMatch: return matched(sender, arrival, *fit);
             case Refusals::Verdict::kRefuse:
-                if (age == refusals.age()) refused(sender, arrival, number, true);
+                if (age == refusals.age())
+                    watches_.on_refused(found(sender.peer, arrival), number, sender.probe_round);
                 return {};
             case Refusals::Verdict::kRecord: break;
         }
         const RecordRef ref = unexpected_.add(arrival.envelope);
         if (ref == kNoRecord) {
-            const bool flagged = refusals.flagged();
+            const uint32_t told = refusals.flagged() ? sender.probe_round : ProbeWatches::kAllRounds;
+            if (!refusals.flagged()) link(sender);
             offers_.refused(sender.offers, posted_.next_number());
-            if (!flagged) link(sender);
-            refused(sender, arrival, number, flagged);
+            watches_.on_refused(found(sender.peer, arrival), number, told);
             return {};
         }
-        watch_.on_accepted(found(sender.peer, arrival));
+        watches_.on_accepted(found(sender.peer, arrival));
         return {.outcome = keep(sender, arrival, ref, false), .record = ref};
     }
 
@@ -140,7 +143,7 @@ class Receiver {
         receive.list = nullptr;
         if (envelope.source == kAnySource || named != nullptr)
             offers_.posted(receive, envelope.source == kAnySource ? nullptr : &named->offers);
-        watch_.on_posted(envelope);
+        watches_.on_posted(envelope);
         return false;
     }
     void withdraw(PostedReceive& receive) {
@@ -149,28 +152,31 @@ class Receiver {
     }
 
     /// Without a result, the senders are asked for messages that they still have, and the caller probes again
-    /// later.
-    [[nodiscard]] Probed probe(const Envelope& pattern) {
+    /// later. `named`: as for post().
+    [[nodiscard]] Probed probe(const Envelope& pattern, const Sender* named) {
         const RecordRef ref = unexpected_.find(pattern);
         if (ref != kNoRecord) {
-            watch_.end();
+            watches_.end(pattern);
             const Unmatched message(unexpected_.at(ref));
             return {true, message.envelope(), message.peer(), message.bytes(), ref};
         }
-        const ProbeWatch::Found* const answer = watch_.pattern() == pattern ? watch_.found() : nullptr;
-        if (answer == nullptr) {
-            watch_.watch(pattern);
-            return {};
+        if (const auto answer = watches_.ask(pattern))
+            return {true, answer->envelope, answer->peer, answer->bytes, kNoRecord};
+        const bool any = pattern.source == kAnySource;
+        if (any ? flagged_ == nullptr : named == nullptr || !named->offers.refusals.flagged()) return {};
+        if (watches_.rounds_run_out()) [[unlikely]] {
+            for_each_flagged([](Sender& sender) { sender.probe_round = 0; });
+            watches_.count_rounds_anew();
         }
-        const Probed probed = {true, answer->envelope, answer->peer, answer->bytes, kNoRecord};
-        watch_.end();
-        return probed;
+        watches_.watch(pattern, any ? ProbeWatches::kAnyPeer : named->peer,
+                       [this](uint32_t peer, uint32_t round) { return has_seen(peer, round); });
+        return {};
     }
     /// A message that a probe has found here is out of the queue.
     [[nodiscard]] Record take(RecordRef ref) {
         const Record record = unexpected_.at(ref);
         const Unmatched message(record);
-        watch_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
+        watches_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
         unexpected_.remove(ref);
         // It goes back to its sender with the data's room, and to no other message before.
         if (message.granted()) VELO_CHECK(unexpected_.reserve(1), "a record that was freed is not free");
@@ -223,8 +229,7 @@ class Receiver {
     [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
         Refusals& refusals = sender.offers.refusals;
         if (!refusals.flagged() || refusals.pass_open()) return false;
-        const uint32_t round = watch_.round();
-        const bool probed = round != 0 && round != sender.probe_round;
+        const bool probed = watches_.unoffered(sender.peer, sender.probe_round);
         if (offers_.next(sender.offers, posted_.next_number(), batch)) {
             if (batch.resend_all) unlink(sender);
         } else if (probed) {
@@ -234,8 +239,9 @@ class Receiver {
             return false;
         }
         if (probed && !batch.resend_all) {
-            batch.receives[batch.count++] = watch_.pattern();
-            sender.probe_round = round;
+            sender.probe_round = watches_.offer(
+                sender.peer, sender.probe_round,
+                [&batch](const Envelope& pattern) { batch.receives[batch.count++] = pattern; });
         }
         return true;
     }
@@ -276,8 +282,7 @@ class Receiver {
             if (unexpected_.at(ref).peer == sender.peer) release(take(ref), nullptr);
             ref = newer;
         }
-        if (const auto* answer = watch_.found(); answer != nullptr && answer->peer == sender.peer)
-            watch_.on_accepted(*answer);
+        watches_.on_ended(sender.peer);
         if (sender.offers.refusals.flagged()) unlink(sender);
         if (restarted_ == &sender) restarted_ = nullptr;
         offers_.ended(sender.offers);
@@ -296,18 +301,23 @@ class Receiver {
     /// A sender repeats its whole queue only when this part of the records' budget is free.
     static constexpr uint64_t kRestartPart = 8;
 
-    [[nodiscard]] static ProbeWatch::Found found(uint32_t peer, const Arrival& arrival) {
+    [[nodiscard]] static ProbeWatches::Found found(uint32_t peer, const Arrival& arrival) {
         return {arrival.envelope, peer, arrival.number, arrival.bytes};
     }
     [[nodiscard]] Result matched(const Sender& sender, const Arrival& arrival, Posted& fit) {
         auto& receive = reinterpret_cast<PostedReceive&>(fit);  // its first member
         withdraw(receive);
-        watch_.on_accepted(found(sender.peer, arrival));
+        watches_.on_accepted(found(sender.peer, arrival));
         return {.outcome = Outcome::kMatched, .receive = &receive};
     }
-    void refused(const Sender& sender, const Arrival& arrival, PostNumber fit, bool flagged) {
-        const bool told = !flagged || sender.probe_round == watch_.round();
-        watch_.on_refused(found(sender.peer, arrival), fit, told);
+    /// `peer`, or each sender that is flagged, has seen the round of probes, and what fits it has come again.
+    [[nodiscard]] bool has_seen(uint32_t peer, uint32_t round) {
+        bool all = true;
+        for_each_flagged([&](const Sender& sender) {
+            if (peer != ProbeWatches::kAnyPeer && peer != sender.peer) return;
+            all = all && sender.probe_round >= round && !sender.offers.refusals.pass_open();
+        });
+        return all;
     }
     [[nodiscard]] Outcome keep(const Sender& sender, const Arrival& arrival, RecordRef ref, bool granted) {
         Record& record = unexpected_.at(ref);
@@ -332,6 +342,7 @@ class Receiver {
     }
 
     void link(Sender& sender) {
+        sender.probe_round = 0;
         if (flagged_ == nullptr) {
             sender.flagged_before = sender.flagged_behind = flagged_ = &sender;
             return;
@@ -352,7 +363,7 @@ class Receiver {
     UnexpectedQueue<> unexpected_;
     DataCells cells_;
     Offers offers_;
-    ProbeWatch watch_;
+    ProbeWatches watches_;
     Sender* flagged_ = nullptr;    ///< the one whose turn it is
     Sender* restarted_ = nullptr;  ///< sends all that waits again, and has not ended that
 };

@@ -33,7 +33,8 @@ class MatchReceiving {
     bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
               velo_match_receive_t& face);
     bool cancel(velo_match_receive_t& face);
-    bool probe(const match::Envelope& envelope, velo_match_status_t& status, velo_match_message** message);
+    bool probe(const MatchPeer* from, const match::Envelope& envelope, velo_match_status_t& status,
+               velo_match_message** message);
     bool receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
                          velo_match_receive_t& face);
 
@@ -302,9 +303,9 @@ bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
 }
 
 template <class Env>
-bool MatchReceiving<Env>::probe(const match::Envelope& envelope, velo_match_status_t& status,
-                                velo_match_message** message) {
-    const match::Receiver::Probed probed = receiver_->probe(envelope);
+bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& envelope,
+                                velo_match_status_t& status, velo_match_message** message) {
+    const match::Receiver::Probed probed = receiver_->probe(envelope, from == nullptr ? nullptr : &from->in);
     if (!probed.found) {
         offers_are_due();
         return false;

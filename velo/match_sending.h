@@ -251,7 +251,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
 template <class Env>
 void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::OffersHeader header;
-    std::array<match::Envelope, match::Offers::kReceivesMax + 1> receives;
+    decltype(match::Offers::Batch::receives) receives;
     if (!match::read_header(header, data, bytes) || header.count > receives.size() ||
         bytes != sizeof header + header.count * sizeof receives[0])
         return parts_.matching.malformed();

@@ -309,11 +309,11 @@ bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) noe
     });
 }
 
-bool velo_match_probe(velo_engine_t* engine, const velo_envelope_t* envelope, velo_match_status_t* status,
-                      velo_match_message_t** message) noexcept {
+bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, const velo_envelope_t* envelope,
+                      velo_match_status_t* status, velo_match_message_t** message) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.receiving.probe(of_match(*envelope), *status, message);
+            return matching.receiving.probe(from, of_match(*envelope), *status, message);
         });
     });
 }

@@ -72,10 +72,10 @@ bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, const ve
 /* True: no message has matched it, and none will; `receive_done` is not called. */
 bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
-/* Looks for a message. False: there is none yet; the host makes progress and asks again. `message`: where not NULL, it
- * is taken out of the queue. */
-bool velo_match_probe(velo_engine_t* engine, const velo_envelope_t* envelope, velo_match_status_t* status,
-                      velo_match_message_t** message) VELO_NOEXCEPT;
+/* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host makes
+ * progress and asks again. `message`: where not NULL, it is taken out of the queue. */
+bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, const velo_envelope_t* envelope,
+                      velo_match_status_t* status, velo_match_message_t** message) VELO_NOEXCEPT;
 
 /* Receives a message that was taken out. True: as velo_match_receive. */
 bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer, uint64_t capacity,

@@ -30,8 +30,8 @@ typedef struct {
     bool (*receive)(velo_engine_t *engine, velo_match_peer_t *from, const velo_envelope_t *envelope, void *buffer,
                     uint64_t capacity, velo_match_receive_t *receive);
     bool (*cancel)(velo_engine_t *engine, velo_match_receive_t *receive);
-    bool (*probe)(velo_engine_t *engine, const velo_envelope_t *envelope, velo_match_status_t *status,
-                  velo_match_message_t **message);
+    bool (*probe)(velo_engine_t *engine, const velo_match_peer_t *from, const velo_envelope_t *envelope,
+                  velo_match_status_t *status, velo_match_message_t **message);
     bool (*receive_message)(velo_engine_t *engine, velo_match_message_t *message, void *buffer, uint64_t capacity,
                             velo_match_receive_t *receive);
 } velo_faces_t;

@@ -14,6 +14,16 @@ static velo_envelope_t pattern_of(const ompi_communicator_t *comm, int src, int 
     return envelope;
 }
 
+/* MPI_ANY_SOURCE is no peer. */
+static inline int source_of(ompi_communicator_t *comm, int src, velo_match_peer_t **peer)
+{
+    if (MPI_ANY_SOURCE == src) {
+        return OMPI_SUCCESS;
+    }
+    *peer = mca_mtl_velo_peer(comm, src);
+    return OPAL_LIKELY(NULL != *peer) ? OMPI_SUCCESS : OMPI_ERR_UNREACH;
+}
+
 /* After the completion nothing of the request may be looked at. */
 static void finish(mca_mtl_velo_request_t *request)
 {
@@ -68,16 +78,12 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
     const velo_envelope_t pattern = pattern_of(comm, src, tag);
     velo_match_peer_t *peer = NULL;
     void *buffer;
-    int rc;
+    int rc = source_of(comm, src, &peer);
 
     (void) mtl;
-    if (MPI_ANY_SOURCE != src) {
-        peer = mca_mtl_velo_peer(comm, src);
-        if (OPAL_UNLIKELY(NULL == peer)) {
-            return OMPI_ERR_UNREACH;
-        }
+    if (OPAL_LIKELY(OMPI_SUCCESS == rc)) {
+        rc = prepare(request, convertor, &buffer);
     }
-    rc = prepare(request, convertor, &buffer);
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
@@ -103,18 +109,25 @@ int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_reque
 }
 
 /* Makes progress by itself: in a loop of probes no other call does. */
-static bool probe(ompi_communicator_t *comm, int src, int tag, ompi_status_public_t *status,
-                  velo_match_message_t **message)
+static int probe(ompi_communicator_t *comm, int src, int tag, int *flag, ompi_status_public_t *status,
+                 velo_match_message_t **message)
 {
     const velo_envelope_t pattern = pattern_of(comm, src, tag);
+    velo_match_peer_t *peer = NULL;
     velo_match_status_t found;
+    int rc = source_of(comm, src, &peer);
 
-    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, &pattern, &found, message)) {
+    *flag = 0;
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+        return rc;
+    }
+    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, &pattern, &found, message)) {
         opal_progress();
-        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, &pattern, &found, message)) {
-            return false;
+        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, &pattern, &found, message)) {
+            return OMPI_SUCCESS;
         }
     }
+    *flag = 1;
     if (MPI_STATUS_IGNORE != status) {
         status->MPI_SOURCE = found.envelope.source;
         status->MPI_TAG = found.envelope.tag;
@@ -122,18 +135,14 @@ static bool probe(ompi_communicator_t *comm, int src, int tag, ompi_status_publi
         status->_ucount = found.bytes;
         status->_cancelled = 0;
     }
-    return true;
+    return OMPI_SUCCESS;
 }
 
 int mca_mtl_velo_iprobe(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, int *flag,
                         ompi_status_public_t *status)
 {
     (void) mtl;
-    if (MPI_ANY_SOURCE != src && NULL == mca_mtl_velo_peer(comm, src)) {
-        return OMPI_ERR_UNREACH;
-    }
-    *flag = probe(comm, src, tag, status, NULL);
-    return OMPI_SUCCESS;
+    return probe(comm, src, tag, flag, status, NULL);
 }
 
 int mca_mtl_velo_improbe(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, int *matched,
@@ -141,25 +150,23 @@ int mca_mtl_velo_improbe(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, 
 {
     velo_match_message_t *taken = NULL;
     ompi_status_public_t found;
+    int rc;
 
     (void) mtl;
-    *matched = 0;
     *message = MPI_MESSAGE_NULL;
-    if (MPI_ANY_SOURCE != src && NULL == mca_mtl_velo_peer(comm, src)) {
-        return OMPI_ERR_UNREACH;
-    }
-    if (!probe(comm, src, tag, &found, &taken)) {
-        return OMPI_SUCCESS;
+    rc = probe(comm, src, tag, matched, &found, &taken);
+    if (!*matched) {
+        return rc;
     }
     *message = ompi_message_alloc();
     if (NULL == *message) {
+        *matched = 0;
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     (*message)->comm = comm;
     (*message)->req_ptr = taken;
     (*message)->peer = found.MPI_SOURCE;
     (*message)->count = found._ucount;
-    *matched = 1;
     if (MPI_STATUS_IGNORE != status) {
         *status = found;
     }

@@ -1,6 +1,7 @@
 /// MEM's bounded memory for unexpected messages with the machines that velo has (match/refusals.h,
-/// match/pending_sends.h): every interleaving of small programs keeps MPI's order, stays within the budget and can end,
-/// for budgets from none. Readings that leave a rule out are found to be unsafe by the same exploration.
+/// match/pending_sends.h): every interleaving of small programs keeps MPI's order, stays within the budget
+/// and can end, for budgets from none. Readings that leave a rule out are found to be unsafe by the same
+/// exploration.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,37 +23,61 @@ MemoryProgram::Call poll(int32_t source, int32_t tag) {
     return {source, tag, true, 0, MemoryProgram::Kind::kPoll};
 }
 /// A receive of the message that was probed last.
-MemoryProgram::Call probed() { return {0, 0, true, 0, MemoryProgram::Kind::kReceive, true}; }
+MemoryProgram::Call probed() {
+    return {0, 0, true, 0, MemoryProgram::Kind::kReceive, true};
+}
 
 /// Programs that end under MPI's rules even if no send is ever buffered.
 const std::map<std::string, MemoryProgram>& programs() {
     static const std::map<std::string, MemoryProgram> all = {
         {"reversed", {.senders = {{{1}, {2}, {3}}}, .calls = {{0, 3}, {0, 2}, {0, 1}}}},
-        {"reversed, posted at once", {.senders = {{{1}, {2}, {3}}}, .calls = {{0, 3, false}, {0, 2, false}, {0, 1}}}},
+        {"reversed, posted at once",
+         {.senders = {{{1}, {2}, {3}}}, .calls = {{0, 3, false}, {0, 2, false}, {0, 1}}}},
         {"one tag", {.senders = {{{1}, {1}, {1}}}, .calls = {{0, 1}, {0, 1}, {0, 1}}}},
-        {"one tag, posted at once", {.senders = {{{1}, {1}, {1}}}, .calls = {{0, 1, false}, {0, 1, false}, {0, 1}}}},
+        {"one tag, posted at once",
+         {.senders = {{{1}, {1}, {1}}}, .calls = {{0, 1, false}, {0, 1, false}, {0, 1}}}},
         {"open tags", {.senders = {{{1}, {2}, {1}}}, .calls = {{0, 2}, {0, kAnyTag}, {0, kAnyTag}}}},
-        {"open tags at once", {.senders = {{{1}, {2}, {1}}}, .calls = {{0, 2, false}, {0, kAnyTag, false}, {0, 1}}}},
+        {"open tags at once",
+         {.senders = {{{1}, {2}, {1}}}, .calls = {{0, 2, false}, {0, kAnyTag, false}, {0, 1}}}},
         {"two senders",
          {.senders = {{{1}, {2}}, {{1}, {2}}}, .calls = {{1, 2}, {0, 2}, {kAnySource, 1}, {kAnySource, 1}}}},
         {"two senders, open",
          {.senders = {{{1}, {2}}, {{2}}},
           .calls = {{kAnySource, 2, false}, {kAnySource, 2, false}, {kAnySource, kAnyTag}}}},
-        {"two contexts", {.senders = {{{1}, {1, false, 1}, {2}}}, .calls = {{0, 1, true, 1}, {0, 2}, {0, kAnyTag}}}},
-        {"mixed waits", {.senders = {{{1}, {2, true}, {1}}}, .calls = {{0, 2, false}, {0, 1, false}, {0, 1}}}},
+        {"two contexts",
+         {.senders = {{{1}, {1, false, 1}, {2}}}, .calls = {{0, 1, true, 1}, {0, 2}, {0, kAnyTag}}}},
+        {"mixed waits",
+         {.senders = {{{1}, {2, true}, {1}}}, .calls = {{0, 2, false}, {0, 1, false}, {0, 1}}}},
         {"probed", {.senders = {{{1}, {2}}}, .calls = {probe(0, 2), probed(), {0, 1}}}},
         {"probed, open",
          {.senders = {{{1}, {2}}, {{2}}},
-          .calls = {probe(kAnySource, 2), probed(), probe(kAnySource, kAnyTag), probed(), {kAnySource, kAnyTag}}}},
+          .calls =
+              {probe(kAnySource, 2), probed(), probe(kAnySource, kAnyTag), probed(), {kAnySource, kAnyTag}}}},
         {"probed behind a receive",
          {.senders = {{{1}, {1}, {2}}}, .calls = {{0, 1, false}, probe(0, kAnyTag), probed(), {0, kAnyTag}}}},
-        {"probed twice", {.senders = {{{1}, {2}, {1}}}, .calls = {probe(0, 2), probe(0, 1), probed(), {0, 2}, {0, 1}}}},
+        {"probed twice",
+         {.senders = {{{1}, {2}, {1}}}, .calls = {probe(0, 2), probe(0, 1), probed(), {0, 2}, {0, 1}}}},
         {"polled",
          {.senders = {{{1}, {1}, {2}}},
           .calls = {poll(0, kAnyTag), {0, 1, false}, probe(0, kAnyTag), probed(), {0, kAnyTag}}}},
         {"polled behind another",
          {.senders = {{{3}, {1}, {1}}}, .calls = {poll(0, 1), {0, 1, false}, probe(0, 1), probed(), {0, 3}}}},
-        {"two of a kind", {.senders = {{{1}, {2}, {1}, {2}}}, .calls = {{0, 2, false}, {0, 2}, {0, 1}, {0, 1}}}},
+        {"probed by two threads",
+         {.senders = {{{1}, {2}, {1}, {2}}},
+          .calls = {probe(0, 1), probed(), probe(0, 1), probed()},
+          .other_calls = {{probe(0, 2), probed(), {0, 2}}}}},
+        {"probed by two threads, one place",
+         {.senders = {{{1}, {2}}, {{3}}},
+          .calls = {poll(0, 2), probe(0, 1), probed()},
+          .other_calls = {{probe(kAnySource, 3), probed(), probe(0, 2), probed()}},
+          .probes = {.places = 1, .forgotten_after = 2}}},
+        {"probed by three threads, two places",
+         {.senders = {{{1}, {2}, {3}}},
+          .calls = {probe(0, 1), probed()},
+          .other_calls = {{probe(0, 2), probed()}, {probe(0, 3), probed()}},
+          .probes = {.places = 2, .forgotten_after = 2}}},
+        {"two of a kind",
+         {.senders = {{{1}, {2}, {1}, {2}}}, .calls = {{0, 2, false}, {0, 2}, {0, 1}, {0, 1}}}},
     };
     return all;
 }
@@ -75,10 +100,10 @@ void explore_variants(const std::string& name, MemoryProgram program, uint32_t v
         totals.states += verdict.states;
         ++totals.cases;
         if (verdict.holds()) continue;
-        totals.first_failure = name + ", " + std::to_string(program.records) + " records, window " +
-                               std::to_string(program.window) + ", offers " + std::to_string(program.offers_max) +
-                               ", grants " + std::to_string(program.grants) +
-                               (program.full_passes ? ", full passes: " : ": ") + verdict.what;
+        totals.first_failure =
+            name + ", " + std::to_string(program.records) + " records, window " +
+            std::to_string(program.window) + ", offers " + std::to_string(program.offers_max) + ", grants " +
+            std::to_string(program.grants) + (program.full_passes ? ", full passes: " : ": ") + verdict.what;
     }
 }
 constexpr uint32_t kVariants = 72;
@@ -98,7 +123,8 @@ MemoryProgram drawn(Random& random, bool probes) {
     program.senders.resize(senders);
     for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t sender = random.below(senders);
-        const MemoryProgram::Send send = {static_cast<int32_t>(1 + random.below(2)), false, random.below(4) / 3};
+        const MemoryProgram::Send send = {static_cast<int32_t>(1 + random.below(2)), false,
+                                          random.below(4) / 3};
         program.senders[sender].push_back(send);
         sends.push_back({sender, send});
     }
@@ -108,8 +134,8 @@ MemoryProgram drawn(Random& random, bool probes) {
         const auto [sender, send] = sends[i];
         sends.erase(sends.begin() + i);
         MemoryProgram::Call call = {random.below(3) == 0 ? kAnySource : static_cast<int32_t>(sender),
-                                    random.below(4) == 0 ? kAnyTag : send.tag, left == 1 || random.below(2) == 0,
-                                    send.context};
+                                    random.below(4) == 0 ? kAnyTag : send.tag,
+                                    left == 1 || random.below(2) == 0, send.context};
         if (probes && random.below(2) == 0) {
             call.kind = random.below(2) == 0 ? MemoryProgram::Kind::kProbe : MemoryProgram::Kind::kPoll;
             program.calls.push_back(call);
@@ -154,8 +180,8 @@ TEST(UnexpectedMemory, long_programs_end_in_order_on_drawn_paths) {
     }
 }
 
-/// The paper's program (MEM 5.1), with 60 messages where it has 5: as printed, the queue is sent again for each
-/// receive.
+/// The paper's program (MEM 5.1), with 60 messages where it has 5: as printed, the queue is sent again for
+/// each receive.
 TEST(UnexpectedMemory, a_queue_received_in_reverse_takes_two_requests_a_message) {
     MemoryProgram program;
     program.senders.resize(1);

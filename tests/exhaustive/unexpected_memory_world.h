@@ -1,82 +1,41 @@
-/// Senders and one receiver that has little memory for unexpected messages, for the explorer: MPI programs in, and
-/// every interleaving of their calls and of the messages between them. Each match is compared with MPI's rules; each
-/// program must be able to end from every state.
+/// Senders and one receiver that has little memory for unexpected messages, for the explorer: MPI programs
+/// in, and every interleaving of their calls and of the messages between them. Each match is compared with
+/// MPI's rules; each program must be able to end from every state.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "match/envelope.h"
 #include "match/pending_sends.h"
-#include "match/probe_watch.h"
+#include "match/probe_watches.h"
 #include "match/refusals.h"
 #include "tests/exhaustive/explorer.h"
+#include "tests/exhaustive/unexpected_memory_program.h"
 
 namespace velo::exhaustive {
-
-/// Readings of the protocol that are not safe, or were needed to find out that they are.
-enum class Reading {
-    kProduction,
-    kAgeIgnored,         ///< a request of an older age is taken
-    kNotSticky,          ///< a flagged sender's message gets a record when there is memory
-    kSeesAll,            ///< a flagged sender's message matches receives that were not offered
-    kFlaggedRefused,     ///< a flagged sender's message is refused even if it fits
-    kOldRefusalCounts,   ///< a refusal of an older age is taken for one of the present
-    kNoOffers,           ///< a receive tells no sender
-    kOneFitForTwo,       ///< two receives of one offer choose the same message
-    kOffersUnended,      ///< offers are sent while a pass is open
-    kEndsAtOnce,         ///< a pass ends before its messages are requested
-    kAllAreFirst,        ///< each request says that none waits before it
-    kEagerPastQueue,     ///< a message goes eagerly although others wait
-    kProbeUnoffered,     ///< a probe tells no sender
-    kProbePassesBy,      ///< a probe finds a message that a posted receive fits
-    kProbeUntold,        ///< a probe finds a message of a sender that was not told
-    kAcceptedUnseen,     ///< a probe goes on although the message that was chosen for it has matched
-    kProbeStays,         ///< a message that was found is still found when a receive was posted that fits it
-    kReadings,
-};
-
-struct MemoryProgram {
-    struct Send {
-        int32_t tag;
-        bool waits = false;  ///< until the message is accepted
-        uint32_t context = 0;
-    };
-    /// A probe waits until it has found a message; the next receive of `probed` is for that one. A poll probes once,
-    /// and does not look at the result.
-    enum class Kind : uint8_t { kReceive, kProbe, kPoll };
-    struct Call {
-        int32_t source;
-        int32_t tag;
-        bool waits = true;  ///< until this receive and all before it are complete
-        uint32_t context = 0;
-        Kind kind = Kind::kReceive;
-        bool probed = false;
-    };
-
-    std::vector<std::vector<Send>> senders;
-    std::vector<Call> calls;
-    uint32_t records = 0;
-    uint32_t grants = 0;  ///< of each sender: records beside the others, for messages that go eagerly
-    uint32_t window = 1;
-    uint32_t offers_max = 1;
-    uint32_t channel_max = 8;  ///< messages under way to the receiver, for each sender
-    bool full_passes = false;  ///< may begin whenever there is a record
-    uint32_t requests_max = ~0u;  ///< of all senders
-    Reading reading = Reading::kProduction;
-};
 
 class MemoryWorld {
   public:
     enum class Kind : uint8_t { kSend, kTransmit, kReceiverHears, kSenderHears, kCall, kOffer, kResendAll };
     struct Step {
         Kind kind = Kind::kCall;
-        uint8_t sender = 0;
+        uint8_t sender = 0;  ///< of a call: the thread
     };
     struct Message {
-        enum class Kind : uint8_t { kEager, kRequest, kEnd, kGrant, kAccepted, kRefused, kOffers, kResendAll };
+        enum class Kind : uint8_t {
+            kEager,
+            kRequest,
+            kEnd,
+            kGrant,
+            kAccepted,
+            kRefused,
+            kOffers,
+            kResendAll
+        };
 
         Kind kind;
         uint8_t id = 0;
@@ -116,6 +75,7 @@ class MemoryWorld {
     struct Posted {
         match::Envelope envelope;
         match::PostNumber number;
+        uint8_t thread = 0;
         int expected = -1;  ///< sender and message, of a receive for a message that was probed
     };
     struct Record {
@@ -123,24 +83,34 @@ class MemoryWorld {
         uint8_t id;
         bool granted;
     };
+    struct Thread {
+        uint8_t calls = 0;
+        bool waiting = false;
+        int probed = -1;  ///< sender and message
+    };
     struct State {
         std::vector<Sender> senders;
+        std::vector<Thread> threads;
         std::vector<Posted> posted;
         std::vector<Record> records;
         match::PostNumber next_post = 0;
-        uint8_t calls = 0;
-        bool waiting = false;
-        match::ProbeWatch watch;
-        bool probing = false;
-        int probed = -1;  ///< sender and message
+        match::ProbeWatches watches{{}};
         uint32_t requests = 0;  ///< not part of the key
         std::string error;
     };
 
-    explicit MemoryWorld(MemoryProgram program) : program_(std::move(program)) {}
+    explicit MemoryWorld(MemoryProgram program) : program_(std::move(program)) {
+        calls_.push_back(program_.calls);
+        calls_.insert(calls_.end(), program_.other_calls.begin(), program_.other_calls.end());
+    }
+    [[nodiscard]] const MemoryProgram::Call& next_call(const State& state, uint8_t thread) const {
+        return calls_[thread][state.threads[thread].calls];
+    }
 
     [[nodiscard]] State initial() const {
         State state;
+        state.watches = match::ProbeWatches(program_.probes);
+        state.threads.resize(calls_.size());
         state.senders.resize(program_.senders.size());
         for (Sender& sender : state.senders) sender.grants = program_.grants;
         return state;
@@ -164,14 +134,19 @@ class MemoryWorld {
             const match::Refusals& refusals = sender.refusals;
             const bool open = refusals.pass_open() && program_.reading != Reading::kOffersUnended;
             if (!refusals.flagged() || open) continue;
-            const bool wanted = !unoffered(state, s).empty() || probe_unoffered(state, sender);
+            const bool wanted = !unoffered(state, s).empty() || probe_unoffered(state, s);
             if (program_.reading != Reading::kNoOffers && sender.to_sender.size() < 8 && wanted) {
                 steps.push_back({Kind::kOffer, s});
             }
-            if (program_.full_passes && budgeted(state) < program_.records) steps.push_back({Kind::kResendAll, s});
+            if (program_.full_passes && budgeted(state) < program_.records)
+                steps.push_back({Kind::kResendAll, s});
         }
-        if (state.calls == program_.calls.size() || (state.waiting && !state.posted.empty())) return;
-        if (!state.probing || probe_finds(state) >= 0) steps.push_back({});
+        for (uint8_t t = 0; t < state.threads.size(); ++t) {
+            const Thread& thread = state.threads[t];
+            const bool waits =
+                thread.waiting && std::ranges::find(state.posted, t, &Posted::thread) != state.posted.end();
+            if (thread.calls != calls_[t].size() && !waits) steps.push_back({Kind::kCall, t});
+        }
     }
 
     uint32_t apply(State& state, Step step) const {
@@ -181,10 +156,11 @@ class MemoryWorld {
             case Kind::kTransmit: transmit(state, *sender); break;
             case Kind::kReceiverHears: receiver_hears(state, step.sender); break;
             case Kind::kSenderHears: sender_hears(state, *sender); break;
-            case Kind::kCall: call(state); break;
+            case Kind::kCall: call(state, step.sender); break;
             case Kind::kOffer: offer(state, step.sender); break;
             case Kind::kResendAll:
-                sender->to_sender.push_back({.kind = Message::Kind::kResendAll, .age = sender->refusals.resend_all()});
+                sender->to_sender.push_back(
+                    {.kind = Message::Kind::kResendAll, .age = sender->refusals.resend_all()});
                 break;
         }
         return 0;
@@ -192,9 +168,12 @@ class MemoryWorld {
 
     [[nodiscard]] uint32_t goals() const { return 1; }
     [[nodiscard]] uint32_t goals_met(const State& state) const {
-        if (state.calls < program_.calls.size() || !state.posted.empty()) return 0;
+        for (size_t t = 0; t < calls_.size(); ++t) {
+            if (state.threads[t].calls < calls_[t].size() || !state.posted.empty()) return 0;
+        }
         for (size_t s = 0; s < state.senders.size(); ++s) {
-            if (state.senders[s].sent < program_.senders[s].size() || state.senders[s].queue.waiting != 0) return 0;
+            if (state.senders[s].sent < program_.senders[s].size() || state.senders[s].queue.waiting != 0)
+                return 0;
         }
         return 1;
     }
@@ -204,7 +183,8 @@ class MemoryWorld {
         if (budgeted(state) > program_.records) return "more records than the budget has";
         if (state.requests > program_.requests_max) return "more requests than the limit";
         for (const Sender& sender : state.senders) {
-            // One answer for each request, and one pass: so much room keeps the receiver from ever waiting for any.
+            // One answer for each request, and one pass: so much room keeps the receiver from ever waiting
+            // for any.
             const auto answers = std::ranges::count_if(
                 sender.to_sender, [](const Message& one) { return one.kind != Message::Kind::kGrant; });
             if (program_.reading == Reading::kProduction && answers > program_.window + 1) {
@@ -220,7 +200,7 @@ class MemoryWorld {
             const uint32_t age = sender.refusals.age();
             put(sender.sent);
             put(sender.grants);
-            put(sender.probe_round == state.watch.round());
+            for (const auto& watch : state.watches.all()) put(sender.probe_round >= watch.round);
             put(sender.matched);
             put(sender.matched >> 8);
             put(sender.refusals.flagged() + 2 * sender.refusals.pass_open() + 4 * sender.machine.end_owed());
@@ -243,7 +223,8 @@ class MemoryWorld {
                     put(message.id);
                     put(age - message.age);
                     put(message.receives.size());
-                    for (const match::Envelope& one : message.receives) put(one.context), put(one.source), put(one.tag);
+                    for (const match::Envelope& one : message.receives)
+                        put(one.context), put(one.source), put(one.tag);
                 }
             }
         }
@@ -251,11 +232,19 @@ class MemoryWorld {
         for (const Posted& one : state.posted) put(one.number);
         put(state.records.size());
         for (const Record& one : state.records) put(one.sender), put(one.id), put(one.granted);
-        put(state.calls);
-        put(state.waiting + 2 * state.probing + 4 * state.watch.active() + 8 * (state.watch.found() != nullptr));
-        put(static_cast<uint32_t>(state.probed));
-        if (const auto* found = state.watch.found()) put(found->peer), put(found->message);
-        for (const Posted& one : state.posted) put(static_cast<uint32_t>(one.expected));
+        for (const Thread& one : state.threads)
+            put(one.calls), put(one.waiting), put(static_cast<uint32_t>(one.probed));
+        const std::span watches = state.watches.all();
+        put(watches.size());
+        for (const auto& watch : watches) {
+            put(watch.pattern.context), put(watch.pattern.source), put(watch.pattern.tag);
+            put(watch.wanted + 2 * watch.answered);
+            put(std::ranges::count_if(watches, [&](const auto& other) { return other.round < watch.round; }));
+            if (!watch.answered) continue;
+            put(name(watch.found.peer, watch.found.message));
+            put(std::min(state.watches.asked() - watch.asked, program_.probes.forgotten_after + 1));
+        }
+        for (const Posted& one : state.posted) put(one.thread), put(static_cast<uint32_t>(one.expected));
         put(state.error.size());
     }
 
@@ -278,7 +267,8 @@ class MemoryWorld {
         const MemoryProgram::Send& send = program_.senders[s][id];
         return {.context = send.context, .source = s, .tag = send.tag};
     }
-    [[nodiscard]] static std::vector<Posted>::iterator oldest_fit(State& state, const match::Envelope& message) {
+    [[nodiscard]] static std::vector<Posted>::iterator oldest_fit(State& state,
+                                                                  const match::Envelope& message) {
         return std::ranges::find_if(state.posted,
                                     [&](const Posted& one) { return match::fits(one.envelope, message); });
     }
@@ -294,19 +284,17 @@ class MemoryWorld {
         return found;
     }
 
-    [[nodiscard]] bool probe_unoffered(const State& state, const Sender& sender) const {
-        const uint32_t round = state.watch.round();
-        return round != 0 && round != sender.probe_round && program_.reading != Reading::kProbeUnoffered;
+    [[nodiscard]] bool probe_unoffered(const State& state, uint8_t s) const {
+        return state.watches.unoffered(s, state.senders[s].probe_round) &&
+               program_.reading != Reading::kProbeUnoffered;
     }
     static int name(uint32_t s, uint64_t id) { return static_cast<int>(64 * s + id); }
-    /// The sender and message that the present probe finds, or -1.
-    [[nodiscard]] int probe_finds(const State& state) const {
-        const match::Envelope pattern = envelope(program_.calls[state.calls]);
+    /// The sender and message of a record that a probe finds, or -1.
+    [[nodiscard]] int recorded(const State& state, const match::Envelope& pattern) const {
         for (const Record& one : state.records) {
             if (match::fits(pattern, envelope(one.sender, one.id))) return name(one.sender, one.id);
         }
-        const match::ProbeWatch::Found* const found = state.watch.found();
-        return found == nullptr || !(state.watch.pattern() == pattern) ? -1 : name(found->peer, found->message);
+        return -1;
     }
 
     void send(Sender& sender, uint8_t s) const {
@@ -334,7 +322,8 @@ class MemoryWorld {
         ++state.requests;
         const auto id = static_cast<uint8_t>(sender.queue.at(next.ref).number);
         const bool first = next.first || program_.reading == Reading::kAllAreFirst;
-        sender.to_receiver.push_back({.kind = Message::Kind::kRequest, .id = id, .first = first, .age = next.age});
+        sender.to_receiver.push_back(
+            {.kind = Message::Kind::kRequest, .id = id, .first = first, .age = next.age});
     }
 
     void receiver_hears(State& state, uint8_t s) const {
@@ -374,7 +363,8 @@ class MemoryWorld {
         Answer verdict = refusals.on_request(age, message.first, number);
         const bool right_age = age == refusals.age();
         if (right_age && refusals.flagged()) {
-            if (program_.reading == Reading::kNotSticky && fit == state.posted.end()) verdict = Answer::kRecord;
+            if (program_.reading == Reading::kNotSticky && fit == state.posted.end())
+                verdict = Answer::kRecord;
             if (program_.reading == Reading::kSeesAll && fit != state.posted.end()) verdict = Answer::kMatch;
             if (program_.reading == Reading::kFlaggedRefused) verdict = Answer::kRefuse;
         }
@@ -390,30 +380,32 @@ class MemoryWorld {
         if (fit != state.posted.end()) state.error = "a message gets a record although a receive fits";
         if (budgeted(state) >= program_.records) {
             const bool flagged = refusals.flagged();
+            if (!flagged) state.senders[s].probe_round = 0;
             refusals.refuse(state.next_post);
             refused(state, s, message.id, number, flagged);
             return false;
         }
         state.records.push_back({s, message.id, false});
-        state.watch.on_accepted(found(s, message.id));
+        state.watches.on_accepted(found(s, message.id));
         return true;
     }
-    [[nodiscard]] match::ProbeWatch::Found found(uint8_t s, uint8_t id) const {
+    [[nodiscard]] match::ProbeWatches::Found found(uint8_t s, uint8_t id) const {
         return {.envelope = envelope(s, id), .peer = s, .message = id};
     }
     void refused(State& state, uint8_t s, uint8_t id, match::PostNumber fit, bool flagged) const {
         if (program_.reading == Reading::kProbePassesBy) fit = match::kNoPost;
-        const bool told = !flagged || state.senders[s].probe_round == state.watch.round() ||
-                          program_.reading == Reading::kProbeUntold;
-        state.watch.on_refused(found(s, id), fit, told);
+        const bool told = !flagged || program_.reading == Reading::kProbeUntold;
+        state.watches.on_refused(found(s, id), fit,
+                                 told ? match::ProbeWatches::kAllRounds : state.senders[s].probe_round);
     }
 
-    /// Against MPI's rules: no message of the same sender that was sent before and fits, and no receive that was
-    /// posted before and fits.
+    /// Against MPI's rules: no message of the same sender that was sent before and fits, and no receive that
+    /// was posted before and fits.
     void matched(State& state, uint8_t s, uint8_t id, const Posted& posted) const {
         for (uint8_t earlier = 0; earlier < id; ++earlier) {
             const bool open = (state.senders[s].matched >> earlier & 1) == 0;
-            if (open && match::fits(posted.envelope, envelope(s, earlier))) state.error = "a message was overtaken";
+            if (open && match::fits(posted.envelope, envelope(s, earlier)))
+                state.error = "a message was overtaken";
         }
         for (const Posted& other : state.posted) {
             if (other.number < posted.number && match::fits(other.envelope, envelope(s, id))) {
@@ -423,14 +415,15 @@ class MemoryWorld {
         if (posted.expected >= 0 && posted.expected != name(s, id)) {
             state.error = "another message than the probe found";
         }
-        if (program_.reading != Reading::kAcceptedUnseen) state.watch.on_accepted(found(s, id));
+        if (program_.reading != Reading::kAcceptedUnseen) state.watches.on_accepted(found(s, id));
         state.senders[s].matched |= uint64_t{1} << id;
     }
 
     void sender_hears(State& state, Sender& sender) const {
         const Message message = sender.to_sender.front();
         sender.to_sender.erase(sender.to_sender.begin());
-        const bool answer = message.kind == Message::Kind::kAccepted || message.kind == Message::Kind::kRefused;
+        const bool answer =
+            message.kind == Message::Kind::kAccepted || message.kind == Message::Kind::kRefused;
         if (answer && !sender.queue.has(message.id)) {
             state.error = "an answer for a message that has left";
             return;
@@ -446,7 +439,8 @@ class MemoryWorld {
             case Message::Kind::kRefused: {
                 const bool counts = program_.reading == Reading::kOldRefusalCounts;
                 const uint32_t age = counts ? sender.machine.age() : message.age;
-                if (!sender.machine.on_refused(sender.queue, message.id, age)) state.error = "a refusal of nothing";
+                if (!sender.machine.on_refused(sender.queue, message.id, age))
+                    state.error = "a refusal of nothing";
                 break;
             }
             case Message::Kind::kOffers:
@@ -468,23 +462,18 @@ class MemoryWorld {
         }
     }
 
-    void call(State& state) const {
-        const MemoryProgram::Call& call = program_.calls[state.calls];
-        if (call.kind == MemoryProgram::Kind::kProbe) return probe(state, call);
-        if (call.kind == MemoryProgram::Kind::kPoll) {
-            if (probe_finds(state) < 0) state.watch.watch(envelope(call));
-            ++state.calls;
-            state.waiting = false;
-            return;
-        }
-        ++state.calls;
-        state.waiting = call.waits;
-        Posted posted = {.envelope = envelope(call), .number = state.next_post};
+    void call(State& state, uint8_t t) const {
+        const MemoryProgram::Call& call = next_call(state, t);
+        if (call.kind != MemoryProgram::Kind::kReceive) return probe(state, t, call);
+        Thread& thread = state.threads[t];
+        ++thread.calls;
+        thread.waiting = call.waits;
+        Posted posted = {.envelope = envelope(call), .number = state.next_post, .thread = t};
         if (call.probed) {
-            const auto s = static_cast<uint8_t>(state.probed / 64);
-            posted.expected = state.probed;
-            posted.envelope = envelope(s, static_cast<uint32_t>(state.probed % 64));
-            state.probed = -1;
+            const auto s = static_cast<uint8_t>(thread.probed / 64);
+            posted.expected = thread.probed;
+            posted.envelope = envelope(s, static_cast<uint32_t>(thread.probed % 64));
+            thread.probed = -1;
         }
         const auto record = std::ranges::find_if(state.records, [&](const Record& one) {
             return match::fits(posted.envelope, envelope(one.sender, one.id));
@@ -498,21 +487,29 @@ class MemoryWorld {
         }
         ++state.next_post;
         state.posted.push_back(posted);
-        if (program_.reading != Reading::kProbeStays) state.watch.on_posted(posted.envelope);
+        if (program_.reading != Reading::kProbeStays) state.watches.on_posted(posted.envelope);
     }
 
-    void probe(State& state, const MemoryProgram::Call& call) const {
-        const int found = probe_finds(state);
-        state.probing = found < 0;
-        if (found < 0) return state.watch.watch(envelope(call));
-        state.watch.end();
-        state.probed = found;
-        ++state.calls;
-        state.waiting = false;
+    void probe(State& state, uint8_t t, const MemoryProgram::Call& call) const {
+        const match::Envelope pattern = envelope(call);
+        int found = recorded(state, pattern);
+        if (found >= 0) {
+            state.watches.end(pattern);
+        } else if (const auto answer = state.watches.ask(pattern)) {
+            found = name(answer->peer, answer->message);
+        } else {
+            watch(state, pattern);
+        }
+        Thread& thread = state.threads[t];
+        if (call.kind == MemoryProgram::Kind::kProbe && found < 0) return;
+        ++thread.calls;
+        thread.waiting = false;
+        if (call.kind == MemoryProgram::Kind::kPoll) return;
+        thread.probed = found;
         const auto s = static_cast<uint8_t>(found / 64);
         for (int earlier = 0; earlier < found % 64; ++earlier) {
             const bool open = (state.senders[s].matched >> earlier & 1) == 0;
-            if (open && match::fits(envelope(call), envelope(s, static_cast<uint32_t>(earlier)))) {
+            if (open && match::fits(pattern, envelope(s, static_cast<uint32_t>(earlier)))) {
                 state.error = "a probe finds a message before an earlier one";
             }
         }
@@ -521,6 +518,25 @@ class MemoryWorld {
                 state.error = "a probe finds a message that is a receive's";
             }
         }
+    }
+    static void watch(State& state, const match::Envelope& pattern) {
+        const auto is_meant = [&](const Sender& sender, uint32_t peer) {
+            const bool any = peer == match::ProbeWatches::kAnyPeer;
+            return sender.refusals.flagged() && (any || &sender == &state.senders[peer]);
+        };
+        const uint32_t peer = pattern.source == match::kAnySource ? match::ProbeWatches::kAnyPeer
+                                                                  : static_cast<uint32_t>(pattern.source);
+        if (std::ranges::none_of(state.senders, [&](const Sender& sender) { return is_meant(sender, peer); }))
+            return;
+        if (state.watches.rounds_run_out()) {
+            for (Sender& sender : state.senders) sender.probe_round = 0;
+            state.watches.count_rounds_anew();
+        }
+        state.watches.watch(pattern, peer, [&](uint32_t other, uint32_t round) {
+            return std::ranges::none_of(state.senders, [&](const Sender& sender) {
+                return is_meant(sender, other) && (sender.probe_round < round || sender.refusals.pass_open());
+            });
+        });
     }
 
     void offer(State& state, uint8_t s) const {
@@ -535,49 +551,16 @@ class MemoryWorld {
         if (refusals.pass_open() && !refusals.on_end(refusals.age())) return;
         message.age = refusals.offer(end);
         for (const Posted& one : open) message.receives.push_back(one.envelope);
-        if (probe_unoffered(state, state.senders[s])) {
-            message.receives.push_back(state.watch.pattern());
-            state.senders[s].probe_round = state.watch.round();
+        if (probe_unoffered(state, s)) {
+            uint32_t& round = state.senders[s].probe_round;
+            round = state.watches.offer(
+                s, round, [&](const match::Envelope& pattern) { message.receives.push_back(pattern); });
         }
         state.senders[s].to_sender.push_back(std::move(message));
     }
 
     MemoryProgram program_;
+    std::vector<std::vector<MemoryProgram::Call>> calls_;
 };
-
-/// Forty messages, and a receive for each in another order. Receives of tag 1 name their source, and those of tag 2 do
-/// not, so that none takes the message of another. `probes`: some messages are probed first.
-inline MemoryProgram long_program(Random& random, bool probes) {
-    MemoryProgram program;
-    program.senders.resize(1 + random.below(4));
-    std::vector<std::pair<int32_t, MemoryProgram::Send>> sends;
-    for (uint32_t i = 0; i < 40; ++i) {
-        const uint32_t sender = random.below(static_cast<uint32_t>(program.senders.size()));
-        const MemoryProgram::Send send = {static_cast<int32_t>(1 + random.below(2)), false, random.below(2)};
-        program.senders[sender].push_back(send);
-        sends.push_back({static_cast<int32_t>(sender), send});
-    }
-    const uint32_t at_once = 1 + random.below(8);
-    for (uint32_t left = 40; left > 0; --left) {
-        const uint32_t i = random.below(left);
-        const auto [sender, send] = sends[i];
-        sends.erase(sends.begin() + i);
-        const int32_t source = send.tag == 2 ? match::kAnySource : sender;
-        MemoryProgram::Call call = {source, send.tag, random.below(at_once) == 0, send.context};
-        if (probes && random.below(4) == 0) {
-            call.kind = random.below(2) == 0 ? MemoryProgram::Kind::kProbe : MemoryProgram::Kind::kPoll;
-            program.calls.push_back(call);
-            call.probed = call.kind == MemoryProgram::Kind::kProbe;
-            call.kind = MemoryProgram::Kind::kReceive;
-        }
-        program.calls.push_back(call);
-    }
-    program.records = random.below(6);
-    program.window = 1 + random.below(4);
-    program.offers_max = 1 + random.below(4);
-    program.grants = random.below(3);
-    program.full_passes = random.below(2) != 0;
-    return program;
-}
 
 }  // namespace velo::exhaustive

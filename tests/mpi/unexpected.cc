@@ -105,6 +105,37 @@ void all_to_all(Check& check, size_t bytes, int messages) {
     within_budgets(check);
 }
 
+/// Each message has a tag of its own, and each tag is asked for in turn until its message is there.
+void asked_for_in_turn(Check& check, size_t bytes, int messages) {
+    const auto count = static_cast<size_t>(messages);
+    std::vector<std::vector<std::byte>> data(count, std::vector<std::byte>(bytes));
+    std::vector<MPI_Request> requests(count);
+    for (size_t i = 0; i < count; ++i) {
+        fill(data[i].data(), Message{check.rank, check.next(), bytes, i});
+        MPI_Isend(data[i].data(), static_cast<int>(bytes), MPI_BYTE, check.next(), static_cast<int>(i),
+                  check.comm, &requests[i]);
+    }
+    std::vector<bool> taken(count);
+    GuardedBuffer received(bytes);
+    for (size_t left = count; left != 0;) {
+        for (size_t tag = count; tag-- > 0;) {
+            int there = 0;
+            MPI_Status status;
+            if (taken[tag]) continue;
+            MPI_Iprobe(check.previous(), static_cast<int>(tag), check.comm, &there, &status);
+            if (!there) continue;
+            received.poison();
+            MPI_Recv(received.data(), static_cast<int>(bytes), MPI_BYTE, check.previous(),
+                     static_cast<int>(tag), check.comm, &status);
+            check.received(received, {check.previous(), check.rank, bytes, tag});
+            taken[tag] = true;
+            --left;
+        }
+    }
+    MPI_Waitall(messages, requests.data(), MPI_STATUSES_IGNORE);
+    within_budgets(check);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -118,6 +149,10 @@ int main(int argc, char** argv) {
                         [&](Check& check) { reverse(check, bytes, some); });
             suite.check("all_to_all_" + std::to_string(bytes),
                         [&](Check& check) { all_to_all(check, bytes, some); });
+        }
+        for (const size_t bytes : {size_t{8}, size_t{20000}}) {
+            suite.check("asked_for_in_turn_" + std::to_string(bytes),
+                        [&](Check& check) { asked_for_in_turn(check, bytes, 100); });
         }
         suite.check("reverse_200000", [&](Check& check) { reverse(check, 200000, 20); });
         suite.check("all_to_all_200000", [&](Check& check) { all_to_all(check, 200000, 5); });

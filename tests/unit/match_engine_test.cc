@@ -211,7 +211,7 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
             velo_match_status_t status;
             velo_match_message_t* message = nullptr;
             int tries = 0;
-            while (!velo_match_probe(job_[1].engine, &any, &status, takes ? &message : nullptr)) {
+            while (!velo_match_probe(job_[1].engine, nullptr, &any, &status, takes ? &message : nullptr)) {
                 ASSERT_LT(++tries, 20);
                 progress();
             }

@@ -201,14 +201,14 @@ TEST(MatchReceiver, without_any_budget_a_posted_receive_and_a_probe_get_their_me
     Rig rig(0, 0);
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
     const Envelope pattern = {.context = 0, .source = 0, .tag = 1};
-    EXPECT_FALSE(rig.receiver.probe(pattern).found);
+    EXPECT_FALSE(rig.receiver.probe(pattern, &rig.senders[0]).found);
     Offers::Batch batch;
     ASSERT_TRUE(rig.receiver.next_offer(rig.senders[0], batch));
     ASSERT_EQ(batch.count, 1u);
     EXPECT_EQ(batch.receives[0], pattern);
     EXPECT_FALSE(rig.receiver.next_offer(rig.senders[0], batch)) << "a pass is open";
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
-    const Receiver::Probed probed = rig.receiver.probe(pattern);
+    const Receiver::Probed probed = rig.receiver.probe(pattern, &rig.senders[0]);
     EXPECT_TRUE(probed.found);
     EXPECT_EQ(probed.record, kNoRecord);
     EXPECT_EQ(probed.bytes, 1u);
