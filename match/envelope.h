@@ -1,5 +1,5 @@
-/// Envelopes, by which messages and receives are matched (MPI 4.1, 3.2.3 and 3.2.4), and the kinds of receives by the
-/// parts that they leave open.
+/// Envelopes, by which messages and receives are matched (MPI 4.1, 3.2.3 and 3.2.4), and the kinds of
+/// receives by the parts that they leave open.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@ namespace velo::match {
 inline constexpr int32_t kAnySource = -1;
 inline constexpr int32_t kAnyTag = -1;
 
-/// Of a message: its communicator, the sender's rank there, and its tag. Of a receive: the same, where source and tag
-/// may be left open. Tags below kAnyTag belong to collective operations; an open tag does not fit them.
+/// Of a message: its communicator, the sender's rank there, and its tag. Of a receive: the same, where source
+/// and tag may be left open. Tags below kAnyTag belong to collective operations; an open tag does not fit
+/// them.
 struct Envelope {
     uint32_t context = 0;
     int32_t source = 0;
@@ -24,7 +25,9 @@ struct Envelope {
 
 /// A message leaves nothing open. Envelopes that a peer sent are tested with this before they are matched.
 [[nodiscard]] constexpr bool is_of_message(const Envelope& envelope) {
-    return envelope.source >= 0 && envelope.tag != kAnyTag;
+    if (envelope.source < 0) [[unlikely]]
+        return false;
+    return envelope.tag != kAnyTag;
 }
 
 enum class Kind : uint8_t {
@@ -36,7 +39,9 @@ enum class Kind : uint8_t {
 inline constexpr size_t kKinds = 4;
 inline constexpr std::array<Kind, kKinds - 1> kOpenKinds = {Kind::kOpenTag, Kind::kOpenSource, Kind::kOpen};
 
-[[nodiscard]] constexpr size_t index(Kind kind) { return static_cast<size_t>(kind); }
+[[nodiscard]] constexpr size_t index(Kind kind) {
+    return static_cast<size_t>(kind);
+}
 
 /// Of a receive.
 [[nodiscard]] constexpr Kind kind_of(const Envelope& receive) {
@@ -60,15 +65,15 @@ inline constexpr std::array<Kind, kKinds - 1> kOpenKinds = {Kind::kOpenTag, Kind
     return can_fit(kind, message) && opened(message, kind) == receive;
 }
 
-/// Programs use one tag and many sources, one source and consecutive tags, or tags that are multiples of a power of
-/// two. The upper half of a product with an odd number depends on all bits of each.
+/// Programs use one tag and many sources, one source and consecutive tags, or tags that are multiples of a
+/// power of two. The upper half of a product with an odd number depends on all bits of each, and one addition
+/// is enough to mix them: each message is hashed twice.
 struct EnvelopeHash {
     [[nodiscard]] constexpr uint32_t operator()(const Envelope& envelope) const {
         constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
         constexpr uint64_t kOther = 0xc2b2ae3d27d4eb4f;
-        uint64_t mixed = (uint64_t{envelope.context} << 32 | static_cast<uint32_t>(envelope.source)) * kOther;
-        mixed = ((mixed ^ mixed >> 32) + static_cast<uint32_t>(envelope.tag)) * kGolden;
-        return static_cast<uint32_t>(mixed >> 32);
+        const uint64_t place = uint64_t{envelope.context} << 32 | static_cast<uint32_t>(envelope.source);
+        return static_cast<uint32_t>((place * kOther + static_cast<uint32_t>(envelope.tag) * kGolden) >> 32);
     }
 };
 

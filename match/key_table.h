@@ -1,11 +1,11 @@
 /// Lists by key: what has the same key in order of arrival, found by hashing.
 ///
-/// A bin holds the first entry of each key that falls into it; the others of a key follow their first one. So a
-/// thousand entries of one key are as far from a lookup as one. The table grows by one bin whenever there are more keys
-/// than bins (Litwin 1980, linear hashing): one bin is divided, and no other is touched.
+/// A bin holds the first entry of each key that falls into it; the others of a key follow their first one. So
+/// a thousand entries of one key are as far from a lookup as one. The table grows by one bin whenever there
+/// are more keys than bins (Litwin 1980, linear hashing): one bin is divided, and no other is touched.
 ///
-/// Owner: a queue. Thread: the engine's, under its lock. Allocates when it grows, and never shrinks: a queue that was
-/// deep will be again.
+/// Owner: a queue. Thread: the engine's, under its lock. Allocates when it grows, and never shrinks: a queue
+/// that was deep will be again.
 #pragma once
 
 #include <array>
@@ -25,8 +25,8 @@ struct KeyLinks {
     Ref chain;     ///< first one only: the next key of its bin, or Store::kNone
 };
 
-/// `Store` has the type Ref, its value kNone, links(ref), key(ref), and take_bin(), which is false when there is no
-/// memory for another bin. `Hash` makes 32 bits of a key.
+/// `Store` has the type Ref, its value kNone, links(ref), key(ref), and take_bin(), which is false when there
+/// is no memory for another bin. `Hash` makes 32 bits of a key.
 template <class Store, class Hash = EnvelopeHash>
 class KeyTable {
   public:
@@ -46,12 +46,13 @@ class KeyTable {
         return found;
     }
 
-    /// Becomes the youngest of its key.
-    void append(Ref entry) {
-        const Envelope key = store_.key(entry);
+    /// Becomes the youngest of its key. (Where that was stored a moment ago, a load of it would wait.)
+    [[gnu::always_inline]] void append(Ref entry, const Envelope& key) {
         auto& links = store_.links(entry);
         links.next = kNone;
-        const Ref oldest = first(key);
+        Ref& head = bin(bin_of(key));
+        Ref oldest = head;
+        while (oldest != kNone && !(store_.key(oldest) == key)) oldest = store_.links(oldest).chain;
         if (oldest != kNone) {
             Ref& last = store_.links(oldest).previous;
             links.previous = last;
@@ -59,11 +60,20 @@ class KeyTable {
             last = entry;
             return;
         }
-        Ref& head = bin(bin_of(key));
         links.previous = entry;
         links.chain = head;
         head = entry;
-        if (++keys_ > bins_) divide_bin();
+        if (++keys_ > bins_) [[unlikely]]
+            divide_bin();
+    }
+
+    /// The oldest of this key, which is not here any more, or kNone.
+    [[gnu::always_inline]] Ref take_first(const Envelope& key) {
+        Ref* place = &bin(bin_of(key));
+        while (*place != kNone && !(store_.key(*place) == key)) place = &store_.links(*place).chain;
+        const Ref found = *place;
+        if (found != kNone) unlink_first(found, *place);
+        return found;
     }
 
     void remove(Ref entry) {
@@ -77,15 +87,7 @@ class KeyTable {
         }
         Ref* place = &bin(bin_of(store_.key(entry)));
         while (*place != entry) place = &store_.links(*place).chain;
-        if (links.next == kNone) {
-            *place = links.chain;
-            --keys_;
-            return;
-        }
-        auto& heir = store_.links(links.next);
-        heir.previous = links.previous;
-        heir.chain = links.chain;
-        *place = links.next;
+        unlink_first(entry, *place);
     }
 
     /// Forgets all entries. Their links are left as they are.
@@ -100,6 +102,20 @@ class KeyTable {
   private:
     static constexpr uint32_t kSegments = 24;
     static_assert(std::has_single_bit(kFirstBins));
+
+    /// `place`: what refers to the first one of a key.
+    void unlink_first(Ref first, Ref& place) {
+        const auto& links = store_.links(first);
+        if (links.next == kNone) {
+            place = links.chain;
+            --keys_;
+            return;
+        }
+        auto& heir = store_.links(links.next);
+        heir.previous = links.previous;
+        heir.chain = links.chain;
+        place = links.next;
+    }
 
     /// The first bins have been divided already in this round of doubling.
     [[nodiscard]] uint32_t bin_of(const Envelope& key) const {
@@ -116,11 +132,12 @@ class KeyTable {
     [[nodiscard]] Ref bin(uint32_t i) const { return const_cast<KeyTable*>(this)->bin(i); }
 
     /// Without memory for another bin nothing is changed; lookups take longer then.
-    void divide_bin() {
+    [[gnu::cold, gnu::noinline]] void divide_bin() {
         const uint32_t added = bins_;
         const auto segment = static_cast<uint32_t>(std::bit_width(added / kFirstBins)) - 1;
         if (segment >= kSegments) return;
-        if (segments_[segment] == nullptr) segments_[segment].reset(new (std::nothrow) Ref[kFirstBins << segment]);
+        if (segments_[segment] == nullptr)
+            segments_[segment].reset(new (std::nothrow) Ref[kFirstBins << segment]);
         if (segments_[segment] == nullptr || !store_.take_bin()) return;
         const uint32_t divided = added - round_bins_;
         Ref entry = bin(divided);

@@ -91,7 +91,7 @@ class OpenIndex {
     void append(Ref ref) {
         if (!listed_ || !can_fit(kind_, records_.at(ref).envelope)) return;
         if (links_.reach(records_.made())) {
-            table_->append(ref);
+            table_->append(ref, links_.key(ref));
         } else {
             give_up();
         }

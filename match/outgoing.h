@@ -10,7 +10,8 @@
 
 #include <cstdint>
 
-#include "match/receiver.h"
+#include "match/room.h"
+#include "match/unmatched.h"
 #include "match/waiting_sends.h"
 
 namespace velo::match {
@@ -20,33 +21,29 @@ class Outgoing {
     /// True: the message of this length may leave eagerly, and has used its room up. False: it has to wait,
     /// by add(). `keeps_number`: the receiver says when it has matched.
     [[nodiscard]] bool take_grant(uint64_t bytes, bool keeps_number) {
-        if (records_ == 0 || bytes > kEagerBytesMax || !waiting_.empty()) return false;
-        const uint32_t cells = Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number);
-        if (cells > cells_) return false;
-        --records_;
-        cells_ -= cells;
+        if (bytes > kEagerBytesMax || !waiting_.empty()) return false;
+        const Room room = {1, Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number)};
+        if (!room_.has(room)) return false;
+        room_ -= room;
         return true;
     }
     void add(WaitingSend& send, const Envelope& envelope) { waiting_.add(send, envelope); }
     /// False: that is more than a receiver can set aside; a mistake of its.
-    [[nodiscard]] bool granted(Receiver::Grant grant) {
-        if (records_ + grant.records > UINT16_MAX || cells_ + grant.cells > UINT16_MAX) return false;
-        records_ += grant.records;
-        cells_ += grant.cells;
+    [[nodiscard]] bool granted(Room more) {
+        if (!room_.fits(more)) return false;
+        room_ += more;
         return true;
     }
 
     [[nodiscard]] WaitingSends& waiting() { return waiting_; }
-    [[nodiscard]] uint32_t records() const { return records_; }
-    [[nodiscard]] uint32_t cells() const { return cells_; }
+    [[nodiscard]] Room room() const { return room_; }
 
   private:
     /// Its cells can be counted; how long an eager message may be is the caller's to say.
-    static constexpr uint64_t kEagerBytesMax = UINT32_MAX;
+    static constexpr uint64_t kEagerBytesMax = uint64_t{Room::kMax} * DataCells::kDataBytes;
 
     WaitingSends waiting_;
-    uint32_t records_ = 0;
-    uint32_t cells_ = 0;
+    Room room_;
 };
 
 }  // namespace velo::match

@@ -1,10 +1,11 @@
 /// Receives that wait for their message.
 ///
-/// One table holds all kinds: a receive that leaves something open has a key of its own. A message looks for the one
-/// key of each kind that is present, and takes the receive that was posted first among those found.
+/// One table holds all kinds: a receive that leaves something open has a key of its own. A message looks for
+/// the one key of each kind that is present, and takes the receive that was posted first among those found.
 ///
-/// Owner: the match engine. Thread: the engine's, under its lock. Invariant: each posted receive is found until it is
-/// taken or withdrawn. Its links lie in its request, so posting allocates nothing but the table's bins.
+/// Owner: the match engine. Thread: the engine's, under its lock. Invariant: each posted receive is found
+/// until it is taken or withdrawn. Its links lie in its request, so posting allocates nothing but the table's
+/// bins.
 #pragma once
 
 #include <array>
@@ -35,24 +36,31 @@ struct PostedStore {
 template <class Hash = EnvelopeHash>
 class PostedQueue {
   public:
-    void post(Posted& posted, const Envelope& receive) {
+    [[gnu::always_inline]] void post(Posted& posted, const Envelope& receive) {
         posted.envelope = receive;
         posted.number = posted_++;
-        table_.append(&posted);
-        const Kind kind = kind_of(receive);
-        ++counts_[index(kind)];
-        if (kind != Kind::kExact) ++open_;
+        table_.append(&posted, receive);
+        if (receive.source != kAnySource && receive.tag != kAnyTag) [[likely]] {
+            ++counts_[index(Kind::kExact)];
+        } else {
+            ++counts_[index(kind_of(receive))];
+            ++open_;
+        }
     }
 
-    /// The first of those that were posted and fit the message, which is no longer posted then. nullptr: none fits.
-    [[nodiscard]] Posted* take(const Envelope& message) {
-        Posted* found = find(message);
-        if (found != nullptr) withdraw(*found);
-        return found;
+    /// The first of those that were posted and fit the message, which is no longer posted then. nullptr: none
+    /// fits.
+    [[nodiscard, gnu::always_inline]] Posted* take(const Envelope& message) {
+        if (open_ == 0) [[likely]] {
+            Posted* const found = table_.take_first(message);
+            if (found != nullptr) --counts_[index(Kind::kExact)];
+            return found;
+        }
+        return take_of_all(message);
     }
 
     /// The same, and it stays posted.
-    [[nodiscard]] Posted* find(const Envelope& message) const {
+    [[nodiscard]] Posted* find(Envelope message) const {
         Posted* found = counts_[index(Kind::kExact)] != 0 ? table_.first(message) : nullptr;
         if (open_ == 0) return found;
         for (const Kind kind : kOpenKinds) {
@@ -77,6 +85,12 @@ class PostedQueue {
     [[nodiscard]] uint64_t size() const { return counts_[index(Kind::kExact)] + uint64_t{open_}; }
 
   private:
+    [[gnu::noinline]] Posted* take_of_all(Envelope message) {
+        Posted* const found = find(message);
+        if (found != nullptr) withdraw(*found);
+        return found;
+    }
+
     PostedStore store_;
     KeyTable<PostedStore, Hash> table_{store_};
     std::array<uint32_t, kKinds> counts_{};

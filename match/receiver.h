@@ -19,6 +19,7 @@
 #include "match/offers.h"
 #include "match/posted_queue.h"
 #include "match/probe_watches.h"
+#include "match/room.h"
 #include "match/unexpected_queue.h"
 #include "match/unmatched.h"
 #include "velo/base/check.h"
@@ -41,10 +42,8 @@ class Receiver {
         uint32_t probe_round = 0;  ///< the last one that was offered to it, since it is flagged
         uint32_t peer = 0;         ///< the caller's number for it
         /// Granted, and not used as far as is known here; and of these, what the sender has not been told.
-        uint16_t records_left = 0;
-        uint16_t cells_left = 0;
-        uint16_t records_untold = 0;
-        uint16_t cells_untold = 0;
+        Room left;
+        Room untold;
     };
     static_assert(sizeof(Sender) == 64);
 
@@ -60,10 +59,6 @@ class Receiver {
         Outcome outcome = Outcome::kRefused;
         PostedReceive* receive = nullptr;
         RecordRef record = kNoRecord;
-    };
-    struct Grant {
-        uint16_t records = 0;
-        uint16_t cells = 0;
     };
     struct Probed {
         bool found = false;
@@ -106,19 +101,28 @@ class Receiver {
 
     [[nodiscard]] Result on_eager(Sender& sender, const Arrival& arrival) {
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
-        if (sender.records_left == sender.records_untold || cells + sender.cells_untold > sender.cells_left ||
-            arrival.data_bytes != arrival.bytes)
+        if (!granted(sender, cells) || arrival.data_bytes != arrival.bytes)
             return {.outcome = Outcome::kUngranted};
-        if (Posted* const fit = posted_.find(arrival.envelope)) [[likely]] {
-            // Its room was not needed, and is the sender's again.
-            ++sender.records_untold;
-            sender.cells_untold = static_cast<uint16_t>(sender.cells_untold + cells);
-            return matched(sender, arrival, *fit);
-        }
-        --sender.records_left;
-        sender.cells_left = static_cast<uint16_t>(sender.cells_left - cells);
+        if (PostedReceive* const receive = match_eager(sender, arrival)) return {Outcome::kMatched, receive};
+        sender.left -= {1, cells};
         const RecordRef ref = unexpected_.add_reserved(arrival.envelope);
         return {.outcome = keep(sender, arrival, ref, true), .record = ref};
+    }
+    /// The same for one that has nothing but its data, as most do. nullptr: nothing has changed; on_eager()
+    /// knows why.
+    [[nodiscard, gnu::always_inline]] PostedReceive* match_eager(Sender& sender, const Arrival& arrival) {
+        const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
+        if (!granted(sender, cells)) [[unlikely]]
+            return nullptr;
+        Posted* const fit = posted_.take(arrival.envelope);
+        if (fit == nullptr) return nullptr;
+        // Its room was not needed, and is the sender's again.
+        sender.untold += {1, cells};
+        PostedReceive& receive = of(*fit);
+        Offers::gone(receive);
+        if (!watches_.all().empty()) [[unlikely]]
+            watches_.on_accepted(found(sender.peer, arrival));
+        return &receive;
     }
 
     /// False: it ends no pass; a mistake of the sender's.
@@ -130,21 +134,18 @@ class Receiver {
 
     // Calls of the program.
 
-    /// True: a message that came before is `taken` out of the queue. False: the receive is posted, and stays
-    /// where it is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent
-    /// anything.
-    [[nodiscard]] bool post(PostedReceive& receive, const Envelope& envelope, Sender* named, Record& taken) {
-        const RecordRef ref = unexpected_.find(envelope);
-        if (ref != kNoRecord) {
-            taken = take(ref);
-            return true;
+    /// A message that came before and fits, to be taken out by take(). kNoRecord: the receive is posted, and stays
+    /// where it is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
+    [[nodiscard, gnu::always_inline]] RecordRef post(PostedReceive& receive, const Envelope& envelope, Sender* named) {
+        if (unexpected_.size() != 0) {
+            const RecordRef ref = unexpected_.find(envelope);
+            if (ref != kNoRecord) return ref;
         }
         posted_.post(receive.posted, envelope);
         receive.list = nullptr;
-        if (envelope.source == kAnySource || named != nullptr)
-            offers_.posted(receive, envelope.source == kAnySource ? nullptr : &named->offers);
-        watches_.on_posted(envelope);
-        return false;
+        if (flagged_ != nullptr || !watches_.all().empty()) [[unlikely]]
+            tell_of(receive, named);
+        return kNoRecord;
     }
     void withdraw(PostedReceive& receive) {
         posted_.withdraw(receive.posted);
@@ -172,7 +173,7 @@ class Receiver {
                        [this](uint32_t peer, uint32_t round) { return has_seen(peer, round); });
         return {};
     }
-    /// A message that a probe has found here is out of the queue.
+    /// A message that was found here is out of the queue.
     [[nodiscard]] Record take(RecordRef ref) {
         const Record record = unexpected_.at(ref);
         const Unmatched message(record);
@@ -203,28 +204,23 @@ class Receiver {
         if (!message.granted()) return;
         if (sender == nullptr) return unexpected_.unreserve(1);
         VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
-        give(*sender, 1, cells);
+        give(*sender, {1, cells});
     }
 
     // News for a sender.
 
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
-    [[nodiscard]] bool grant(Sender& sender, Grant grant) {
-        if (sender.records_left + grant.records > UINT16_MAX || sender.cells_left + grant.cells > UINT16_MAX)
-            return false;
-        if (!unexpected_.reserve(grant.records)) return false;
-        if (!cells_.reserve(grant.cells)) {
-            unexpected_.unreserve(grant.records);
+    [[nodiscard]] bool grant(Sender& sender, Room room) {
+        if (!sender.left.fits(room) || !unexpected_.reserve(room.records())) return false;
+        if (!cells_.reserve(room.cells())) {
+            unexpected_.unreserve(room.records());
             return false;
         }
-        give(sender, grant.records, grant.cells);
+        give(sender, room);
         return true;
     }
-    [[nodiscard]] Grant take_untold(Sender& sender) {
-        return {std::exchange(sender.records_untold, uint16_t{0}),
-                std::exchange(sender.cells_untold, uint16_t{0})};
-    }
+    [[nodiscard]] static Room take_untold(Sender& sender) { return std::exchange(sender.untold, Room{}); }
     /// False: there is nothing to tell the sender now. Otherwise `batch` is sent to it.
     [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
         Refusals& refusals = sender.offers.refusals;
@@ -286,9 +282,10 @@ class Receiver {
         if (sender.offers.refusals.flagged()) unlink(sender);
         if (restarted_ == &sender) restarted_ = nullptr;
         offers_.ended(sender.offers);
-        unexpected_.unreserve(std::exchange(sender.records_left, uint16_t{0}));
-        cells_.unreserve(std::exchange(sender.cells_left, uint16_t{0}));
-        sender.records_untold = sender.cells_untold = 0;
+        const Room left = std::exchange(sender.left, Room{});
+        unexpected_.unreserve(left.records());
+        cells_.unreserve(left.cells());
+        sender.untold = {};
     }
 
     [[nodiscard]] const PostedQueue<>& posted() const { return posted_; }
@@ -301,14 +298,28 @@ class Receiver {
     /// A sender repeats its whole queue only when this part of the records' budget is free.
     static constexpr uint64_t kRestartPart = 8;
 
+    [[nodiscard]] static PostedReceive& of(Posted& posted) {
+        return reinterpret_cast<PostedReceive&>(posted);  // its first member
+    }
+    /// Whether the sender may have sent this eagerly.
+    [[nodiscard]] static bool granted(const Sender& sender, uint32_t cells) {
+        const Room told = sender.left - sender.untold;
+        return told.records() != 0 && cells <= told.cells();
+    }
     [[nodiscard]] static ProbeWatches::Found found(uint32_t peer, const Arrival& arrival) {
         return {arrival.envelope, peer, arrival.number, arrival.bytes};
     }
     [[nodiscard]] Result matched(const Sender& sender, const Arrival& arrival, Posted& fit) {
-        auto& receive = reinterpret_cast<PostedReceive&>(fit);  // its first member
+        PostedReceive& receive = of(fit);
         withdraw(receive);
         watches_.on_accepted(found(sender.peer, arrival));
         return {.outcome = Outcome::kMatched, .receive = &receive};
+    }
+    [[gnu::noinline]] void tell_of(PostedReceive& receive, Sender* named) {
+        const Envelope& envelope = receive.posted.envelope;
+        if (envelope.source == kAnySource || named != nullptr)
+            offers_.posted(receive, envelope.source == kAnySource ? nullptr : &named->offers);
+        watches_.on_posted(envelope);
     }
     /// `peer`, or each sender that is flagged, has seen the round of probes, and what fits it has come again.
     [[nodiscard]] bool has_seen(uint32_t peer, uint32_t round) {
@@ -333,12 +344,9 @@ class Receiver {
         return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
     }
     /// Room that was set aside becomes the sender's.
-    static void give(Sender& sender, uint32_t records, uint32_t cells) {
-        const auto add = [](uint16_t& to, uint32_t more) { to = static_cast<uint16_t>(to + more); };
-        add(sender.records_left, records);
-        add(sender.records_untold, records);
-        add(sender.cells_left, cells);
-        add(sender.cells_untold, cells);
+    static void give(Sender& sender, Room room) {
+        sender.left += room;
+        sender.untold += room;
     }
 
     void link(Sender& sender) {

@@ -53,7 +53,7 @@ class UnexpectedQueue {
     void unreserve(uint32_t records) { records_.unreserve(records); }
 
     /// The oldest that fits the receive, or kNone.
-    [[nodiscard]] Ref find(const Envelope& receive) {
+    [[nodiscard]] Ref find(Envelope receive) {
         if (size_ == 0) return kNone;
         const Kind kind = kind_of(receive);
         if (kind == Kind::kExact) return exact_.first(receive);
@@ -105,7 +105,7 @@ class UnexpectedQueue {
         (newest_ == kNone ? oldest_ : records_.at(newest_).newer) = ref;
         newest_ = ref;
         ++size_;
-        exact_.append(ref);
+        exact_.append(ref, message);
         for (OpenIndex<Hash>& index : indexes_) index.append(ref);
     }
     bool give_up_an_index() {

@@ -88,8 +88,8 @@ class WaitingSends {
     };
     struct Index {
         void add(WaitingSend& send) {
-            of_tag.append(&send);
-            if (can_fit(Kind::kOpenTag, send.pending.envelope)) of_context.append(&send);
+            of_tag.append(&send, by_tag.key(&send));
+            if (can_fit(Kind::kOpenTag, send.pending.envelope)) of_context.append(&send, by_context.key(&send));
         }
         void remove(WaitingSend& send) {
             of_tag.remove(&send);

@@ -138,6 +138,7 @@ class Engine {
     /// Polls in a row that take packets before the rest of the device gets its turn.
     static constexpr uint32_t kBusyPollsMax = 8;
 
+    template <velo_path_t kPath>
     struct Handler;
 
     [[gnu::always_inline]] uint32_t poll_device(uint32_t budget);
@@ -157,9 +158,9 @@ class Engine {
 
 /// Hands messages up, with the lock given up around the host's part.
 template <class S>
+template <velo_path_t kPath>
 struct Engine<S>::Handler {
     Engine& engine;
-    velo_path_t path;
 
     [[nodiscard]] bool accepts(MessageClass message_class, uint8_t tag) const {
         if (message_class != MessageClass::kHost || engine.accepted_[tag]) return true;
@@ -169,15 +170,15 @@ struct Engine<S>::Handler {
     [[nodiscard]] bool accepts(const shm::Message& of) const { return accepts(of.message_class, of.tag); }
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
-        velo_peer& peer = engine.parts_.peers.of(path, index);
+        velo_peer& peer = engine.parts_.peers.of(kPath, index);
         if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag && engine.parts_.matching.is_open()) {
             engine.parts_.matching.receive(peer, tag, data, bytes);
         } else if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.parts_.core.lock);
             const velo_host_t& host = engine.parts_.core.options.host;
             if (!peer.context && host.unconnected) [[unlikely]]
-                host.unconnected(host.context, path, &peer, tag);
-            host.receive(host.context, path, peer.context, tag, data, bytes);
+                host.unconnected(host.context, kPath, &peer, tag);
+            host.receive(host.context, kPath, peer.context, tag, data, bytes);
         } else if (message_class == MessageClass::kEngine) {
             engine.parts_.messages.receive(peer, data, bytes);
         } else {
@@ -228,7 +229,7 @@ int Engine<S>::progress() {
 template <class S>
 inline uint32_t Engine<S>::poll(uint32_t budget) {
     Core<S>& core = parts_.core;
-    uint32_t events = core.on_node.poll(budget, Handler{*this, VELO_PATH_ON_NODE});
+    uint32_t events = core.on_node.poll(budget, Handler<VELO_PATH_ON_NODE>{*this});
     if (core.clock.begin_poll()) sample_clock();
     if (core.device && device_pause_.due(core.clock.polls())) events += poll_device(budget);
     return events;
@@ -254,7 +255,7 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
 template <class S>
 inline uint32_t Engine<S>::poll_device(uint32_t budget) {
     Core<S>& core = parts_.core;
-    const uint32_t taken = core.packets->poll(budget, Handler{*this, VELO_PATH_DEVICE});
+    const uint32_t taken = core.packets->poll(budget, Handler<VELO_PATH_DEVICE>{*this});
     if (taken != 0 && ++busy_polls_ != kBusyPollsMax) return taken;
     busy_polls_ = 0;
     uint32_t events = taken;
@@ -263,7 +264,7 @@ inline uint32_t Engine<S>::poll_device(uint32_t budget) {
     if ((taken | moved) != 0) core.device_event_ns = core.clock.now();
     events += moved;
     if (moved != 0 && taken == 0)  // what has just come need not wait for the host's next call
-        events += core.packets->poll(budget, Handler{*this, VELO_PATH_DEVICE});
+        events += core.packets->poll(budget, Handler<VELO_PATH_DEVICE>{*this});
     if (core.packets->control_deferred()) core.packets->resend_control();
     return events;
 }

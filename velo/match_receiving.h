@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "match/numbers.h"
+#include "velo/base/copy.h"
 #include "velo/match_requests.h"
 
 namespace velo {
@@ -30,8 +31,8 @@ class MatchReceiving {
     [[nodiscard]] const std::optional<match::Receiver>& receiver() const { return receiver_; }
 
     /// `from`: nullptr is any. True: it is done, and not announced.
-    bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
-              velo_match_receive_t& face);
+    [[gnu::always_inline]] bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
+                                     uint64_t capacity, velo_match_receive_t& face);
     bool cancel(velo_match_receive_t& face);
     bool probe(const MatchPeer* from, const match::Envelope& envelope, velo_match_status_t& status,
                velo_match_message** message);
@@ -46,7 +47,7 @@ class MatchReceiving {
 
     // News of a sender.
 
-    void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    [[gnu::always_inline]] void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_request(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_end(MatchPeer& from, const std::byte* data, uint32_t bytes) {
@@ -65,6 +66,7 @@ class MatchReceiving {
     using Outcome = match::Receiver::Outcome;
     using Answer = match::AnswerHeader;
 
+    static constexpr uint32_t kInlineBytesMax = 32;
     static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
     static constexpr uint64_t kTellsMatch = 1ull
                                             << 63;  ///< in a record's number: the sender waits for the match
@@ -90,14 +92,35 @@ class MatchReceiving {
         std::memcpy(static_cast<std::byte*>(receive.buffer) + at, data,
                     std::min<uint64_t>(bytes, receive.capacity - at));
     }
-    bool take_up(MatchReceive& receive, const match::Record& record);
+    /// The same from the beginning on, without a call where that is short.
+    [[gnu::always_inline]] static void copy_in_first(MatchReceive& receive, const std::byte* data,
+                                                     uint32_t bytes) {
+        const uint64_t fitting = std::min<uint64_t>(bytes, receive.capacity);
+        if (fitting > kInlineBytesMax) {
+            std::memcpy(receive.buffer, data, fitting);
+        } else {
+            base::copy_small(receive.buffer, data, fitting);
+        }
+    }
+    [[gnu::noinline]] void on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    /// A message was handed up that has matched, and all of it is in place.
+    [[gnu::always_inline]] void matched_now(MatchReceive& receive, const MatchPeer& from) {
+        if (receive.holder != nullptr || parts_.matching.is_self(from)) [[unlikely]]
+            return receive_done(receive);
+        core_.events.match_received_now(receive.face());
+    }
+    [[gnu::noinline]] bool take_up(MatchReceive& receive, const match::Record& record);
     void fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle);
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
     void grant_first(MatchPeer& to);
-    void tell_grant(MatchPeer& to);
+    [[gnu::always_inline]] void tell_grant(MatchPeer& to);
+    [[gnu::noinline]] void tell_untold(MatchPeer& to);
     void offer(MatchPeer& to);
-    void offers_are_due() { offers_due_ = offers_due_ || receiver_->flagged() != 0; }
+    void offers_are_due() {
+        if (receiver_->flagged() != 0) [[unlikely]]
+            offers_due_ = true;
+    }
 
     Core& core_;
     Parts& parts_;
@@ -107,14 +130,35 @@ class MatchReceiving {
 };
 
 template <class Env>
-void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::EagerHeader head;
     if (!match::read_header(head, data, bytes)) [[unlikely]]
         return parts_.matching.malformed();
+    const match::Arrival arrival = {.envelope = head.envelope(),
+                                    .bytes = bytes - sizeof head,
+                                    .data = data + sizeof head,
+                                    .data_bytes = static_cast<uint32_t>(bytes - sizeof head)};
+    match::PostedReceive* const fit = head.flags() == 0 && match::is_of_message(arrival.envelope)
+                                          ? receiver_->match_eager(from.in, arrival)
+                                          : nullptr;
+    if (fit == nullptr) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    auto& receive = static_cast<MatchReceive&>(*fit);
+    matched(receive, from, arrival.envelope, 0, arrival.bytes);
+    copy_in_first(receive, arrival.data, arrival.data_bytes);
+    tell_grant(from);
+    matched_now(receive, from);
+}
+
+/// One that is unexpected, or whose sender waits for the match.
+template <class Env>
+void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::EagerHeader head;
+    std::memcpy(&head, data, sizeof head);
     uint64_t number = 0;
     uint32_t header_bytes = sizeof head;
-    const bool tells = (head.flags & match::EagerHeader::kTellsNumber) != 0;
-    if (tells) [[unlikely]] {
+    const bool tells = (head.flags() & match::EagerHeader::kTellsNumber) != 0;
+    if (tells) {
         if (bytes < sizeof head + sizeof number) return parts_.matching.malformed();
         std::memcpy(&number, data + sizeof head, sizeof number);
         header_bytes += sizeof number;
@@ -125,20 +169,16 @@ void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint3
                                     .data = data + header_bytes,
                                     .data_bytes = bytes - header_bytes,
                                     .keeps_number = tells};
-    if (!match::is_of_message(arrival.envelope)) [[unlikely]]
-        return parts_.matching.malformed();
+    if (!match::is_of_message(arrival.envelope)) return parts_.matching.malformed();
     const match::Receiver::Result result = receiver_->on_eager(from.in, arrival);
-    if (result.outcome == Outcome::kUngranted) [[unlikely]]
-        return parts_.matching.malformed();
+    if (result.outcome == Outcome::kUngranted) return parts_.matching.malformed();
     if (result.outcome != Outcome::kMatched) return;
     auto& receive = static_cast<MatchReceive&>(*result.receive);
     matched(receive, from, arrival.envelope, number, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
     tell_grant(from);
     if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
-    if (receive.holder != nullptr || parts_.matching.is_self(from)) [[unlikely]]
-        return receive_done(receive);
-    core_.events.match_received_now(receive.face());
+    matched_now(receive, from);
 }
 
 template <class Env>
@@ -149,9 +189,9 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         return parts_.matching.malformed();
     const std::byte* const behind = data + sizeof header;
     const uint64_t bytes_behind = bytes - sizeof header;
-    const bool has_data = (header.head.flags & Head::kHasData) != 0;
-    const bool has_handle = (header.head.flags & Head::kHasHandle) != 0;
-    const bool tells = (header.head.flags & Head::kTellsNumber) != 0;
+    const bool has_data = (header.head.flags() & Head::kHasData) != 0;
+    const bool has_handle = (header.head.flags() & Head::kHasHandle) != 0;
+    const bool tells = (header.head.flags() & Head::kTellsNumber) != 0;
     velo_handle_t handle = {};
     if (!match::is_of_message(header.head.envelope()) || header.number == 0 ||
         (header.number & kTellsMatch) != 0 || (has_data && bytes_behind != header.bytes) ||
@@ -166,7 +206,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
                                     .data_bytes = has_data ? static_cast<uint32_t>(header.bytes) : 0,
                                     .keeps_number = tells};
     const match::Receiver::Result result =
-        receiver_->on_request(from.in, arrival, header.age, (header.head.flags & Head::kFirst) != 0);
+        receiver_->on_request(from.in, arrival, header.age, (header.head.flags() & Head::kFirst) != 0);
     Answer answer = {.number = header.number, .age = header.age};
     const bool whole = arrival.data_bytes == arrival.bytes;
     switch (result.outcome) {
@@ -180,9 +220,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         default: answer.outcome = Answer::Outcome::kRefused; break;
     }
     if (!from.was_granted && answer.outcome != Answer::Outcome::kRefused) grant_first(from);
-    const match::Receiver::Grant granted = receiver_->take_untold(from.in);
-    answer.records = granted.records;
-    answer.cells = granted.cells;
+    answer.grant = match::GrantHeader::of(match::Receiver::take_untold(from.in));
     parts_.matching.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
     if (result.outcome != Outcome::kMatched) return;
@@ -261,15 +299,13 @@ void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
 }
 
 template <class Env>
-bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
-                               uint64_t capacity, velo_match_receive_t& face) {
+inline bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
+                                      uint64_t capacity, velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
-    match::Record taken;
-    if (!receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in, taken)) {
-        offers_are_due();
-        return false;
-    }
-    return take_up(receive, taken);
+    const match::RecordRef found = receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in);
+    if (found != match::kNoRecord) return take_up(receive, receiver_->take(found));
+    offers_are_due();
+    return false;
 }
 
 template <class Env>
@@ -310,8 +346,7 @@ bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& en
         offers_are_due();
         return false;
     }
-    status = {.envelope = {probed.envelope.context, probed.envelope.source, probed.envelope.tag},
-              .bytes = probed.bytes};
+    status = {.source = probed.envelope.source, .tag = probed.envelope.tag, .bytes = probed.bytes};
     if (message == nullptr) return true;
     auto* const taken = new velo_match_message;
     *message = taken;
@@ -348,14 +383,18 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
 }
 
 template <class Env>
-void MatchReceiving<Env>::tell_grant(MatchPeer& to) {
+inline void MatchReceiving<Env>::tell_grant(MatchPeer& to) {
     const match::Receiver::Sender& sender = to.in;
     // By half of what a peer has, so that it never stands still for the rest.
-    if (2 * sender.records_untold < sender.records_left && 2 * sender.cells_untold < sender.cells_left)
+    if (2 * sender.untold.records() < sender.left.records() && 2 * sender.untold.cells() < sender.left.cells())
         return;
-    const match::Receiver::Grant grant = receiver_->take_untold(to.in);
-    if (grant.records != 0 || grant.cells != 0)
-        parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader{grant.records, grant.cells});
+    tell_untold(to);
+}
+
+template <class Env>
+void MatchReceiving<Env>::tell_untold(MatchPeer& to) {
+    const match::Room room = match::Receiver::take_untold(to.in);
+    if (!room.empty()) parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader::of(room));
 }
 
 template <class Env>
@@ -382,8 +421,8 @@ void MatchReceiving<Env>::grant_first(MatchPeer& to) {
     const uint64_t records = receiver_->record_budget().limit() / shares / sizeof(match::Record);
     const uint64_t cells = receiver_->data_budget().limit() / shares / match::DataCells::kCellBytes;
     // Too much for the budget: then the peer makes a request for each message.
-    (void)receiver_->grant(to.in, {.records = static_cast<uint16_t>(std::min(records, kGrantRecordsMax)),
-                                   .cells = static_cast<uint16_t>(std::min(cells, kGrantCellsMax))});
+    (void)receiver_->grant(to.in, {static_cast<uint32_t>(std::min(records, kGrantRecordsMax)),
+                                   static_cast<uint32_t>(std::min(cells, kGrantCellsMax))});
 }
 
 template <class Env>

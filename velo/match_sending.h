@@ -23,8 +23,8 @@ class MatchSending {
     MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
     /// True: it is done.
-    bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
-              bool synchronous, velo_match_send_t& face);
+    [[gnu::always_inline]] bool send(MatchPeer& to, const match::Envelope& envelope, const void* data,
+                                     uint64_t bytes, bool synchronous, velo_match_send_t& face);
     /// A message that was queued has left, or never will.
     void left(velo_send_t& message, Status status);
     /// Messages whose data could not be registered before.
@@ -46,8 +46,8 @@ class MatchSending {
     // News of a receiver.
 
     void on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes);
-    void on_grant(MatchPeer& from, match::Receiver::Grant grant) {
-        if (!from.out.granted(grant)) parts_.matching.malformed();
+    void on_grant(MatchPeer& from, match::Room room) {
+        if (!from.out.granted(room)) parts_.matching.malformed();
     }
     void on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes);
@@ -65,6 +65,9 @@ class MatchSending {
     [[nodiscard]] static std::span<const std::byte> bytes_of(const void* data, uint64_t bytes) {
         return {static_cast<const std::byte*>(data), bytes};
     }
+    /// Sends what does not leave at once. `eager`: in granted room.
+    [[gnu::noinline]] bool send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
+                                      uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, uint32_t age, bool first);
     [[nodiscard]] bool expose(MatchSend& send);
@@ -82,25 +85,27 @@ class MatchSending {
 };
 
 template <class Env>
-bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
-                             bool synchronous, velo_match_send_t& face) {
-    match::EagerHeader head = {.tag = envelope.tag,
-                               .context = static_cast<uint16_t>(envelope.context),
-                               .flags = synchronous ? match::EagerHeader::kTellsNumber : uint16_t{0},
-                               .source = envelope.source};
+inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data,
+                                    uint64_t bytes, bool synchronous, velo_match_send_t& face) {
     const bool eager = bytes <= to.eager_bytes_max && to.out.take_grant(bytes, synchronous);
-    if (eager) [[likely]] {
-        ++core_.counters.match_tx_eager;
-        if (!synchronous && !parts_.matching.is_self(to)) [[likely]] {
-            const MessageParts parts = {.header = &head,
-                                        .payload = data,
-                                        .header_bytes = sizeof head,
-                                        .payload_bytes = static_cast<uint32_t>(bytes)};
-            if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) == Status::kOk)
-                [[likely]]
-                return true;
+    if (eager && !synchronous && !parts_.matching.is_self(to)) [[likely]] {
+        const auto head = match::EagerHeader::of(envelope, 0);
+        const MessageParts parts = {.header = &head,
+                                    .payload = data,
+                                    .header_bytes = sizeof head,
+                                    .payload_bytes = static_cast<uint32_t>(bytes)};
+        if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) == Status::kOk)
+            [[likely]] {
+            ++core_.counters.match_tx_eager;
+            return true;
         }
     }
+    return send_later(to, envelope, data, bytes, synchronous, eager, face);
+}
+
+template <class Env>
+bool MatchSending<Env>::send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
+                                   uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.message.send = &send;
     send.to = &to;
@@ -114,6 +119,8 @@ bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, con
         pump(to);
         return false;
     }
+    ++core_.counters.match_tx_eager;
+    const auto head = match::EagerHeader::of(envelope, synchronous ? match::EagerHeader::kTellsNumber : 0);
     uint32_t header_bytes = sizeof head;
     std::memcpy(send.header.data(), &head, sizeof head);
     send.state = synchronous ? MatchSend::State::kUnmatched : MatchSend::State::kEager;
@@ -167,12 +174,9 @@ void MatchSending<Env>::request(MatchSend& send, uint32_t age, bool first) {
     const bool with_handle =
         !with_data && send.bytes > to.eager_bytes_max && !parts_.matching.is_self(to) && expose(send);
     using Head = match::EagerHeader;
-    const int flags = (send.synchronous ? Head::kTellsNumber : 0) | (first ? Head::kFirst : 0) |
-                      (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);
-    const match::RequestHeader header = {.head = {.tag = envelope.tag,
-                                                  .context = static_cast<uint16_t>(envelope.context),
-                                                  .flags = static_cast<uint16_t>(flags),
-                                                  .source = envelope.source},
+    const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (first ? Head::kFirst : 0) |
+                           (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);
+    const match::RequestHeader header = {.head = match::EagerHeader::of(envelope, flags),
                                          .age = age,
                                          .number = send.number,
                                          .bytes = send.bytes,
@@ -228,7 +232,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     MatchSend* const send = find_send(from, answer.number);
     if (send == nullptr || send->state != MatchSend::State::kWaits || send->leaving)
         return parts_.matching.malformed();
-    on_grant(from, {answer.records, answer.cells});
+    on_grant(from, answer.grant.room());
     match::WaitingSends& waiting = from.out.waiting();
     if (answer.outcome == Answer::Outcome::kRefused) {
         if (!waiting.refused(*send, answer.age)) return parts_.matching.malformed();

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "match/envelope.h"
+#include "match/room.h"
 #include "velo/velo.h"
 
 namespace velo::match {
@@ -31,17 +32,21 @@ enum class WireTag : uint8_t {
 
 /// Envelope of a message. A communicator's number has 16 bits; the component says so to its host.
 struct EagerHeader {
-    static constexpr uint16_t kTellsNumber = 1;
-    static constexpr uint16_t kFirst = 2;
-    static constexpr uint16_t kHasData = 4;
-    static constexpr uint16_t kHasHandle = 8;
+    static constexpr uint32_t kTellsNumber = 1;
+    static constexpr uint32_t kFirst = 2;
+    static constexpr uint32_t kHasData = 4;
+    static constexpr uint32_t kHasHandle = 8;
 
     int32_t tag = 0;
-    uint16_t context = 0;
-    uint16_t flags = 0;
+    /// The upper half is flags. One field: base::copy_fields() loads four bytes here.
+    uint32_t context_and_flags = 0;
     int32_t source = 0;
 
-    [[nodiscard]] Envelope envelope() const { return {context, source, tag}; }
+    [[nodiscard]] static EagerHeader of(const Envelope& envelope, uint32_t flags) {
+        return {envelope.tag, envelope.context | flags << 16, envelope.source};
+    }
+    [[nodiscard]] uint32_t flags() const { return context_and_flags >> 16; }
+    [[nodiscard]] Envelope envelope() const { return {context_and_flags & 0xffff, source, tag}; }
 };
 static_assert(sizeof(EagerHeader) == 12);
 
@@ -54,6 +59,16 @@ struct RequestHeader {
 };
 static_assert(sizeof(RequestHeader) == 40);
 
+struct GrantHeader {
+    uint16_t records = 0;
+    uint16_t cells = 0;
+
+    [[nodiscard]] static GrantHeader of(Room room) {
+        return {static_cast<uint16_t>(room.records()), static_cast<uint16_t>(room.cells())};
+    }
+    [[nodiscard]] Room room() const { return {records, cells}; }
+};
+
 struct AnswerHeader {
     enum class Outcome : uint8_t {
         kRefused,
@@ -63,17 +78,11 @@ struct AnswerHeader {
     };
     uint64_t number = 0;
     uint32_t age = 0;
-    uint16_t records = 0;  ///< granted
-    uint16_t cells = 0;
+    GrantHeader grant = {};
     Outcome outcome = Outcome::kRefused;
     uint8_t reserved[7] = {};
 };
 static_assert(sizeof(AnswerHeader) == 24);
-
-struct GrantHeader {
-    uint16_t records = 0;
-    uint16_t cells = 0;
-};
 
 /// The receives follow.
 struct OffersHeader {

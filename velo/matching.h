@@ -47,7 +47,12 @@ class Matching {
     [[nodiscard]] bool is_self(const MatchPeer& peer) const { return &peer == self_; }
 
     /// A message with one of the tags of velo/match_wire.h.
-    void receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes);
+    [[gnu::always_inline]] void receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes) {
+        MatchPeer& from = peer_of(&peer);
+        if (tag == static_cast<uint8_t>(WireTag::kEager)) [[likely]]
+            return receiving.on_eager(from, data, bytes);
+        receive_other(from, tag, data, bytes);
+    }
     void peer_failed(velo_peer& peer);
     [[nodiscard]] bool due() const { return receiving.due() || !loop_.empty() || sending.due(); }
     /// Returns how much happened.
@@ -78,7 +83,8 @@ class Matching {
 
   private:
     static constexpr uint32_t kSelfEagerBytesMax = 32768;
-    /// A longer message is faster fetched: unexpected, it would be copied twice, and by the cell (docs/results/mtl.md).
+    /// A longer message is faster fetched: unexpected, it would be copied twice, and by the cell
+    /// (docs/results/mtl.md).
     static constexpr uint32_t kEagerBytesMax = 65536;
 
     struct Reply : velo_send_t {
@@ -91,6 +97,7 @@ class Matching {
         std::vector<std::byte> bytes;
     };
 
+    [[gnu::noinline]] void receive_other(MatchPeer& from, uint8_t tag, const std::byte* data, uint32_t bytes);
     [[gnu::cold, gnu::noinline]] MatchPeer& add_peer(velo_peer* peer);
 
     Core& core_;
@@ -151,10 +158,7 @@ void Matching<Env>::reply_left(velo_send_t& message) {
 }
 
 template <class Env>
-void Matching<Env>::receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes) {
-    MatchPeer& from = peer_of(&peer);
-    if (tag == static_cast<uint8_t>(WireTag::kEager)) [[likely]]
-        return receiving.on_eager(from, data, bytes);
+void Matching<Env>::receive_other(MatchPeer& from, uint8_t tag, const std::byte* data, uint32_t bytes) {
     switch (static_cast<WireTag>(tag)) {
         case WireTag::kEager: break;
         case WireTag::kRequest: return receiving.on_request(from, data, bytes);
@@ -167,7 +171,7 @@ void Matching<Env>::receive(velo_peer& peer, uint8_t tag, const std::byte* data,
         case WireTag::kGrant: {
             match::GrantHeader grant;
             if (!match::read_header(grant, data, bytes)) return malformed();
-            return sending.on_grant(from, {grant.records, grant.cells});
+            return sending.on_grant(from, grant.room());
         }
     }
     malformed();

@@ -1,6 +1,4 @@
 /// The C face of the engine, over the device that the job needs. No exception leaves it.
-#include "velo/velo_match.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,6 +12,7 @@
 #include "velo/options.h"
 #include "velo/params_default.h"
 #include "velo/system.h"
+#include "velo/velo_match.h"
 
 struct velo_engine : velo::Engine<velo::System<velo::AnyDevice>> {
     using Engine::Engine;
@@ -30,7 +29,7 @@ static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
 [[gnu::always_inline]] inline velo::MessageParts message_parts(const void* header, size_t header_bytes,
-                                                                 const void* payload, size_t payload_bytes) {
+                                                               const void* payload, size_t payload_bytes) {
     return {.header = header,
             .payload = payload,
             .header_bytes = static_cast<uint32_t>(header_bytes),
@@ -41,8 +40,8 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
 
-[[nodiscard]] velo::match::Envelope of_match(const velo_envelope_t& envelope) {
-    return {.context = envelope.context, .source = envelope.source, .tag = envelope.tag};
+[[nodiscard]] velo::match::Envelope of_match(uint64_t place, int32_t tag) {
+    return {.context = static_cast<uint32_t>(place >> 32), .source = static_cast<int32_t>(place), .tag = tag};
 }
 
 /// The engine is left as it is, and the host ends the job. No memory is asked for here.
@@ -71,8 +70,8 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
 }
 
-/// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this host,
-/// which is what it is used for, unless the user asked for more.
+/// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this
+/// host, which is what it is used for, unless the user asked for more.
 [[gnu::cold]] velo_engine* open_engine(EngineOptions options) {
     if (!options.network_used || options.network_wanted) return new velo_engine(options);
     try {
@@ -202,7 +201,8 @@ int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool 
     try {
         velo::EngineAddress theirs;
         if (!theirs.parse(address, bytes)) {
-            put_error(error, error_bytes, "the peer runs another version of velo, or published an impossible address");
+            put_error(error, error_bytes,
+                      "the peer runs another version of velo, or published an impossible address");
             return VELO_UNSUPPORTED;
         }
         std::string text;
@@ -282,23 +282,24 @@ void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) noexc
 }
 
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) noexcept {
-    return with_memory(*engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
+    return with_memory(
+        *engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
 }
 
-bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, const velo_envelope_t* envelope, const void* data,
+bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.sending.send(*to, of_match(*envelope), data, bytes, synchronous, *send);
+            return matching.sending.send(*to, of_match(place, tag), data, bytes, synchronous, *send);
         });
     });
 }
 
-bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, const velo_envelope_t* envelope, void* buffer,
-                        uint64_t capacity, velo_match_receive_t* receive) noexcept {
+bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,
+                        void* buffer, uint64_t capacity, velo_match_receive_t* receive) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.receiving.post(from, of_match(*envelope), buffer, capacity, *receive);
+            return matching.receiving.post(from, of_match(place, tag), buffer, capacity, *receive);
         });
     });
 }
@@ -309,17 +310,17 @@ bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) noe
     });
 }
 
-bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, const velo_envelope_t* envelope,
+bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, uint64_t place, int32_t tag,
                       velo_match_status_t* status, velo_match_message_t** message) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.receiving.probe(from, of_match(*envelope), *status, message);
+            return matching.receiving.probe(from, of_match(place, tag), *status, message);
         });
     });
 }
 
-bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer, uint64_t capacity,
-                                velo_match_receive_t* receive) noexcept {
+bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer,
+                                uint64_t capacity, velo_match_receive_t* receive) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
             return matching.receiving.receive_message(message, buffer, capacity, *receive);

@@ -1,6 +1,6 @@
 /*
- * The C face of matching: what a host that leaves it to the engine (Open MPI's MTL) calls, beside velo.h. The rules of
- * velo.h on threads and callbacks hold here. Messages are ordered as MPI asks: see match/receiver.h.
+ * The C face of matching: what a host that leaves it to the engine (Open MPI's MTL) calls, beside velo.h. The
+ * rules of velo.h on threads and callbacks hold here. Messages are ordered as MPI asks: see match/receiver.h.
  */
 #ifndef VELO_VELO_MATCH_H
 #define VELO_VELO_MATCH_H
@@ -11,18 +11,19 @@
 extern "C" {
 #endif
 
-/* A process, the own one included, as one that is sent to and received from. Stays while the engine is open. */
+/* A process, the own one included, as one that is sent to and received from. Stays while the engine is open.
+ */
 typedef struct velo_match_peer velo_match_peer_t;
 
-/* Of a message; of a receive, where source and tag may be -1: any. A tag below -1 fits only itself. `context` is below
- * 65536. */
-typedef struct {
-    uint32_t context;
-    int32_t source;
-    int32_t tag;
-} velo_envelope_t;
+/* Envelopes. Of a message: its communicator's number (below 65536), its sender's rank there, and its tag. Of a
+ * receive: the same, where source and tag may be -1: any. A tag below -1 fits only itself. Communicator and
+ * source are one argument, the `place`. */
+static inline uint64_t velo_place(uint32_t context, int32_t source) {
+    return (uint64_t)context << 32 | (uint32_t)source;
+}
 
-/* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change meanwhile. */
+/* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change
+ * meanwhile. */
 typedef struct velo_match_send {
     uint64_t engine[48];
 } velo_match_send_t;
@@ -39,7 +40,8 @@ typedef struct velo_match_receive {
 
 /* A message that a probe has found. */
 typedef struct {
-    velo_envelope_t envelope;
+    int32_t source;
+    int32_t tag;
     uint64_t bytes;
 } velo_match_status_t;
 
@@ -53,33 +55,34 @@ typedef struct {
     void (*receive_done)(void* context, velo_match_receive_t* receive);
 } velo_match_host_t;
 
-/* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. Tags of velo.h's
- * messages from 0xf0 on are the engine's then. */
+/* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. Tags of
+ * velo.h's messages from 0xf0 on are the engine's then. */
 void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) VELO_NOEXCEPT;
 
 /* `peer`: a connected one; NULL: this process. NULL: there is no memory. */
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
-/* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not called. */
-bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, const velo_envelope_t* envelope, const void* data,
+/* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not
+ * called. */
+bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
 
-/* Receives into `buffer`. `from`: the process that `source` is; NULL: any. True: it is done, and `receive_done` is not
- * called. */
-bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, const velo_envelope_t* envelope, void* buffer,
-                        uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
+/* Receives into `buffer`. `from`: the process that `source` is; NULL: any. True: it is done, and
+ * `receive_done` is not called. */
+bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,
+                        void* buffer, uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
 /* True: no message has matched it, and none will; `receive_done` is not called. */
 bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
-/* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host makes
- * progress and asks again. `message`: where not NULL, it is taken out of the queue. */
-bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, const velo_envelope_t* envelope,
+/* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host
+ * makes progress and asks again. `message`: where not NULL, it is taken out of the queue. */
+bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, uint64_t place, int32_t tag,
                       velo_match_status_t* status, velo_match_message_t** message) VELO_NOEXCEPT;
 
 /* Receives a message that was taken out. True: as velo_match_receive. */
-bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer, uint64_t capacity,
-                                velo_match_receive_t* receive) VELO_NOEXCEPT;
+bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer,
+                                uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
 #ifdef __cplusplus
 }

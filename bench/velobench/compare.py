@@ -22,7 +22,7 @@ from .openmpi import (BUILD, PLUGIN, PLUGIN_FILE, ROOT, Failed, OpenMpi, check_p
 from .options import file, number, numbers, parser, words
 
 GROUPS = ("latency", "bandwidth", "rate", "unpinned", "memory", "flow")
-COLUMNS = ("velo", "vader", "vader_copied", "ucx", "mpich", "device")
+COLUMNS = ("velo", "mtl", "vader", "vader_copied", "ucx", "mpich", "device", "mtl_device")
 # Those that need not be there.
 PEERS = ("ucx", "mpich", "vader_copied")
 LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, *range(8, 17), 18, 20, 22, 24))]
@@ -91,10 +91,12 @@ class Comparison:
             return self.mpi.command(ranks, "tcp", yields=yields, mca={"btl_tcp_if_include": "lo"})
         if column == "alone":
             return self.mpi.command(ranks, "self", yields=yields)
-        mca = {} if column.startswith("velo") else {"btl_velo_ranks_per_node": 1}
+        column, old = column.removesuffix("_before"), column.endswith("_before")
+        mca = {} if column in ("velo", "mtl") else {"btl_velo_ranks_per_node": 1}
         if column in ("static", "none"):
             mca |= {"btl_velo_flow_control": column}
-        return self.mpi.command(ranks, "velo", before if column.endswith("_before") else plugin, yields=yields, mca=mca)
+        return self.mpi.command(ranks, "velo", before if old else plugin, yields=yields, mca=mca,
+                                pml="cm" if column.startswith("mtl") else "ob1")
 
     def job(self, group, round_, column, ranks, probe, *arguments_):
         """Appends the job's rows to the CSV. A peer that cannot run is left out from then on; without velo there is
@@ -177,7 +179,8 @@ class Comparison:
             with open(sum_file, "w", encoding="ascii") as file_:
                 file_.write(digest.hexdigest()[:16] + "\n")
         if options.before:
-            self.columns += [column + "_before" for column in ("velo", "device") if column in self.columns]
+            self.columns += [column + "_before" for column in ("velo", "mtl", "device", "mtl_device")
+                             if column in self.columns]
         return self.csv.begin(adds)
 
     def measure(self):
@@ -223,8 +226,9 @@ class Comparison:
         facts = "".join(f"| {name} | {value} |\n"
                         for name, value in zip(("CPU", "kernel", "Open MPI", "UCX", "MPICH"), values))
         commands = "| column | command |\n|---|---|\n"
-        titles = {**compare_tables.TITLES, "velo": "velo, on node", "device": "velo, one rank a node"}
-        for column in ("velo", "device", "vader", "vader_copied", "ucx", "mpich"):
+        titles = {**compare_tables.TITLES, "velo": "velo, on node", "device": "velo, one rank a node",
+                  "mtl_device": "velo's MTL, one rank a node"}
+        for column in ("velo", "device", "mtl", "mtl_device", "vader", "vader_copied", "ucx", "mpich"):
             words_ = self.command(column, 2, "$PWD/build/.libs")
             text = " ".join(words_).replace(self.mpi.mpirun, "mpirun").replace(" --allow-run-as-root", "")
             commands += f"| {titles[column]} | `{text}` |\n"

@@ -8,17 +8,25 @@ from .stats import Samples, ratio
 NEAR_NS = 110
 GROUPS = ("latency", "bandwidth", "rate", "unpinned", "flow")
 TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader_copied": "vader, no CMA", "ucx": "UCX",
-          "mpich": "MPICH", "device": "velo", "device_before": "velo before", "static": "static", "none": "none"}
-ON_NODE = ("velo", "velo_before", "vader", "vader_copied", "ucx", "mpich")
+          "mpich": "MPICH", "device": "velo", "device_before": "velo before", "mtl": "velo's MTL", "mtl_before": "velo's MTL before",
+          "mtl_device": "velo's MTL", "mtl_device_before": "velo's MTL before", "static": "static", "none": "none"}
+ON_NODE = ("velo", "velo_before", "mtl", "mtl_before", "vader", "vader_copied", "ucx", "mpich")
 INCUMBENTS = ("vader", "vader_copied", "ucx", "mpich")
 
 
-def targets(column, measure, size):
-    """The ratios that a row must and should reach; None where it has no target."""
+def targets(place, column, measure, size):
+    """The ratios that a row must and should reach at a place; None where it has no target."""
     if column == "device":
         if measure == "latency":
             return {8: (1.3, 1.0), 2048: (1.5, 1.0)}.get(size)
         return (1.0, 1.3) if measure in ("bandwidth", "both") and size >= 65536 else None
+    if column == "mtl":
+        if measure == "latency" and size <= 64:
+            return (0.95, 0.8) if place == "near" else (1.0, 0.85)
+        if measure == "rate":
+            return {8: (1.15, 1.5)}.get(size)
+    if column == "mtl_device":
+        return (0.9, 0.75) if measure == "latency" and size in (8, 2048) else None
     if measure == "latency":
         return (1.0, 0.85) if size <= 2048 else (0.9, 0.6)
     if measure in ("bandwidth", "both"):
@@ -117,7 +125,7 @@ class Place:
 
     def _ratio_cells(self, group, measure, size, column, other, lower_wins):
         value = ratio(self._median(group, column, measure, size), self._median(group, other, measure, size))
-        goals = targets(column, measure, size)
+        goals = targets(self._name, column, measure, size)
         sign = "≤" if lower_wins else "≥"
         return [tables.fixed(value), self._range(group, measure, size, column, other),
                 *(f"{sign} {goal:.2f}" for goal in goals or ()), *[tables.NONE] * (0 if goals else 2),
@@ -150,6 +158,27 @@ class Place:
         return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
                                                     rows + self._line_row(group, self._columns, 6))
 
+    def _matching(self, group, measure, heading, lower_wins):
+        """The MTL beside the best of the others, and beside velo's BTL; with one rank a node as well."""
+        if (group, measure) not in self._sizes or not self._has(group, "mtl"):
+            return ""
+        columns = [column for column in ("mtl", "mtl_before", "velo", "mtl_device", "mtl_device_before", "device")
+                   if self._has(group, column)]
+        rows = []
+        for size in sorted(self._sizes[group, measure]):
+            best = self._best(group, measure, size, lower_wins)
+            rows.append([tables.size(size),
+                         *(tables.figure(self._median(group, column, measure, size)) for column in columns),
+                         TITLES.get(best, tables.NONE), *self._ratio_cells(group, measure, size, "mtl", best, lower_wins),
+                         tables.fixed(ratio(self._median(group, "mtl", measure, size),
+                                            self._median(group, "velo", measure, size))),
+                         *self._ratio_cells(group, measure, size, "mtl_device", "device", lower_wins)])
+        names = {"velo": "BTL", "mtl": "MTL", "device": "BTL, one rank a node", "mtl_device": "MTL, one rank a node"}
+        heads = ["", *(names.get(column, column.replace("_", " ")) for column in columns), "best other", "MTL / best", "in rounds",
+                 "must", "aim", "met", "MTL / BTL", "MTL / BTL, one rank a node", "in rounds", "must", "aim", "met"]
+        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
+                                                    rows + self._line_row(group, columns, 13))
+
     def _device(self, group, measure, heading, lower_wins):
         """velo with one rank a node, beside vader with CMA."""
         if (group, measure) not in self._sizes or not self._has(group, "device"):
@@ -180,6 +209,10 @@ class Place:
         text += self._on_node("rate", "rate", "Message rate on node, messages/s", False)
         text += self._on_node("unpinned", "latency", "One-way latency on node, ranks not pinned, us", True)
         text += self._on_node("unpinned", "bandwidth", "Streaming on node, one direction, ranks not pinned, MB/s", False)
+        text += self._matching("latency", "latency", "Matching by velo: one-way latency, us", True)
+        text += self._matching("bandwidth", "bandwidth", "Matching by velo: streaming, one direction, MB/s", False)
+        text += self._matching("bandwidth", "both", "Matching by velo: streaming, both directions, MB/s", False)
+        text += self._matching("rate", "rate", "Matching by velo: message rate, messages/s", False)
         text += self._device("latency", "latency", "One-way latency, one rank a node, us", True)
         text += self._device("bandwidth", "bandwidth", "Streaming, one rank a node, one direction, MB/s", False)
         text += self._device("bandwidth", "both", "Streaming, one rank a node, both directions, MB/s", False)

@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 BUILD = os.path.join(ROOT, "build")
 PLUGIN = os.path.join(BUILD, ".libs")
 PLUGIN_FILE = "mca_btl_velo.so"
+MTL_FILE = "mca_mtl_velo.so"
 PROBES = os.path.join(BUILD, "bench")
 HEADERS = ("arguments.h", "measuring.h", "ranks.h", "../velo/base/read_number.h")
 
@@ -116,7 +117,9 @@ def copy_plugin(directory, to):
     check_plugin(directory)
     shutil.rmtree(to, ignore_errors=True)
     os.makedirs(to)
-    shutil.copy2(os.path.join(directory, PLUGIN_FILE), to)
+    for name in (PLUGIN_FILE, MTL_FILE):
+        if os.path.exists(os.path.join(directory, name)):
+            shutil.copy2(os.path.join(directory, name), to)
     return os.path.realpath(to)
 
 

@@ -25,12 +25,12 @@ typedef struct {
     int (*progress)(void);
     void (*open_matching)(velo_engine_t *engine, const velo_match_host_t *host);
     velo_match_peer_t *(*peer_of)(velo_engine_t *engine, velo_peer_t *peer);
-    bool (*send)(velo_engine_t *engine, velo_match_peer_t *to, const velo_envelope_t *envelope, const void *data,
+    bool (*send)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                  uint64_t bytes, bool synchronous, velo_match_send_t *send);
-    bool (*receive)(velo_engine_t *engine, velo_match_peer_t *from, const velo_envelope_t *envelope, void *buffer,
+    bool (*receive)(velo_engine_t *engine, velo_match_peer_t *from, uint64_t place, int32_t tag, void *buffer,
                     uint64_t capacity, velo_match_receive_t *receive);
     bool (*cancel)(velo_engine_t *engine, velo_match_receive_t *receive);
-    bool (*probe)(velo_engine_t *engine, const velo_match_peer_t *from, const velo_envelope_t *envelope,
+    bool (*probe)(velo_engine_t *engine, const velo_match_peer_t *from, uint64_t place, int32_t tag,
                   velo_match_status_t *status, velo_match_message_t **message);
     bool (*receive_message)(velo_engine_t *engine, velo_match_message_t *message, void *buffer, uint64_t capacity,
                             velo_match_receive_t *receive);

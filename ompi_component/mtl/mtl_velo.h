@@ -62,6 +62,12 @@ int mca_mtl_velo_imrecv(mca_mtl_base_module_t *mtl, opal_convertor_t *convertor,
 int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *request, int flag);
 void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive);
 
+/* Of an envelope: communicator and rank there, or MPI_ANY_SOURCE. */
+static inline uint64_t mca_mtl_velo_place(const ompi_communicator_t *comm, int rank)
+{
+    return velo_place(VELO_CONTEXT_OF(comm), rank);
+}
+
 /* The process of that rank; NULL: it is not reached, which the user has been told. */
 static inline velo_match_peer_t *mca_mtl_velo_peer(ompi_communicator_t *comm, int rank)
 {

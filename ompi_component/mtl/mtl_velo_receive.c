@@ -7,13 +7,6 @@
 
 #include "opal/runtime/opal_progress.h"
 
-static velo_envelope_t pattern_of(const ompi_communicator_t *comm, int src, int tag)
-{
-    const velo_envelope_t envelope = {.context = VELO_CONTEXT_OF(comm), .source = src, .tag = tag};
-
-    return envelope;
-}
-
 /* MPI_ANY_SOURCE is no peer. */
 static inline int source_of(ompi_communicator_t *comm, int src, velo_match_peer_t **peer)
 {
@@ -54,7 +47,8 @@ void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive)
 }
 
 /* Finds the memory that a message goes to. */
-static int prepare(mca_mtl_velo_request_t *request, opal_convertor_t *convertor, void **buffer)
+static inline __opal_attribute_always_inline__ int prepare(mca_mtl_velo_request_t *request,
+                                                            opal_convertor_t *convertor, void **buffer)
 {
     bool packed;
     int rc = ompi_mtl_datatype_recv_buf(convertor, buffer, &request->capacity, &packed);
@@ -75,7 +69,6 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
-    const velo_envelope_t pattern = pattern_of(comm, src, tag);
     velo_match_peer_t *peer = NULL;
     void *buffer;
     int rc = source_of(comm, src, &peer);
@@ -87,7 +80,8 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    if (mca_mtl_velo.faces->receive(mca_mtl_velo.engine, peer, &pattern, buffer, request->capacity,
+    if (mca_mtl_velo.faces->receive(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, src), tag, buffer,
+                                    request->capacity,
                                     &request->match.receive)) {
         finish(request);
     }
@@ -112,7 +106,7 @@ int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_reque
 static int probe(ompi_communicator_t *comm, int src, int tag, int *flag, ompi_status_public_t *status,
                  velo_match_message_t **message)
 {
-    const velo_envelope_t pattern = pattern_of(comm, src, tag);
+    const uint64_t place = mca_mtl_velo_place(comm, src);
     velo_match_peer_t *peer = NULL;
     velo_match_status_t found;
     int rc = source_of(comm, src, &peer);
@@ -121,16 +115,16 @@ static int probe(ompi_communicator_t *comm, int src, int tag, int *flag, ompi_st
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, &pattern, &found, message)) {
+    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
         opal_progress();
-        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, &pattern, &found, message)) {
+        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
             return OMPI_SUCCESS;
         }
     }
     *flag = 1;
     if (MPI_STATUS_IGNORE != status) {
-        status->MPI_SOURCE = found.envelope.source;
-        status->MPI_TAG = found.envelope.tag;
+        status->MPI_SOURCE = found.source;
+        status->MPI_TAG = found.tag;
         status->MPI_ERROR = MPI_SUCCESS;
         status->_ucount = found.bytes;
         status->_cancelled = 0;

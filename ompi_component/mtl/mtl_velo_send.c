@@ -7,16 +7,11 @@
 
 #include "opal/runtime/opal_progress.h"
 
-static velo_envelope_t envelope_of(ompi_communicator_t *comm, int tag)
-{
-    const velo_envelope_t envelope = {.context = VELO_CONTEXT_OF(comm), .source = ompi_comm_rank(comm), .tag = tag};
-
-    return envelope;
-}
-
 /* Finds the process, and the message as bytes, which are memory to be freed if they had to be packed. */
-static inline int prepare(ompi_communicator_t *comm, int dest, opal_convertor_t *convertor, velo_match_peer_t **peer,
-                          void **data, size_t *bytes, bool *packed)
+static inline __opal_attribute_always_inline__ int prepare(ompi_communicator_t *comm, int dest,
+                                                            opal_convertor_t *convertor,
+                                                            velo_match_peer_t **peer, void **data,
+                                                            size_t *bytes, bool *packed)
 {
     *peer = mca_mtl_velo_peer(comm, dest);
     if (OPAL_UNLIKELY(NULL == *peer)) {
@@ -58,7 +53,6 @@ void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
 int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
-    const velo_envelope_t envelope = envelope_of(comm, tag);
     velo_match_peer_t *peer;
     mca_mtl_velo_request_t request;
     volatile bool done = false;
@@ -73,7 +67,8 @@ int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int
     }
     request.super.completion_callback = blocking_done;
     request.super.ompi_req = (ompi_request_t *) &done;
-    if (!mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, &envelope, data, bytes,
+    if (!mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
+                                  data, bytes,
                                   MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request.match.send)) {
         while (!done) {
             opal_progress();
@@ -90,7 +85,6 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
-    const velo_envelope_t envelope = envelope_of(comm, tag);
     velo_match_peer_t *peer;
     bool packed;
     void *data;
@@ -104,7 +98,8 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
     }
     request->packed = packed ? data : NULL;
     request->receives = false;
-    if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, &envelope, data, bytes,
+    if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
+                                  data, bytes,
                                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request->match.send)) {
         finish(request);
     }

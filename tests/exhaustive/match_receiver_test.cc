@@ -73,10 +73,10 @@ class TwinWorld {
         for (uint32_t s = 0; s < senders; ++s) {
             Receiver::Sender& sender = state.twin->senders[s];
             sender.peer = s;
-            const auto records = static_cast<uint16_t>(program_.grants);
-            const Receiver::Grant grant = {records, static_cast<uint16_t>(kCellsEach * records)};
+            const uint32_t records = program_.grants;
+            const match::Room grant = {records, kCellsEach * records};
             EXPECT_TRUE(state.twin->receiver.grant(sender, grant));
-            EXPECT_EQ(state.twin->receiver.take_untold(sender).records, records);
+            EXPECT_EQ(state.twin->receiver.take_untold(sender).records(), records);
         }
         return state;
     }
@@ -191,7 +191,7 @@ class TwinWorld {
                    state.model.posted.end();
         });
         if (result.receive->posted.number != gone->number) state.error = "another receive";
-        if (eager && twin.receiver.take_untold(sender).records != 1) state.error = "a grant that was lost";
+        if (eager && twin.receiver.take_untold(sender).records() != 1) state.error = "a grant that was lost";
     }
 
     uint32_t call(State& state, const MemoryWorld::State& before) const {
@@ -226,12 +226,12 @@ class TwinWorld {
             receive = envelope(static_cast<uint8_t>(message / 64), static_cast<uint8_t>(message % 64));
         }
         PostedReceive& posted = state.twin->receives.emplace_back();
-        Record taken;
-        const bool came_before = receiver.post(posted, receive, named(receive.source), taken);
+        const match::RecordRef found = receiver.post(posted, receive, named(receive.source));
+        const bool came_before = found != match::kNoRecord;
         if (came_before != (model.records.size() != before.records.size())) {
             state.error = "a receive with another outcome";
         } else if (came_before) {
-            check_taken(state, before, taken);
+            check_taken(state, before, receiver.take(found));
         } else if (posted.posted.number != model.posted.back().number) {
             state.error = "another number of a receive";
         }
@@ -261,7 +261,7 @@ class TwinWorld {
         if (!same) state.error = "another message, or other data";
         Receiver::Sender& sender = state.twin->senders[gone->sender];
         state.twin->receiver.release(taken, &sender);
-        if (state.twin->receiver.take_untold(sender).records != (gone->granted ? 1 : 0))
+        if (state.twin->receiver.take_untold(sender).records() != (gone->granted ? 1u : 0u))
             state.error = "a grant that was lost";
     }
 

@@ -57,14 +57,12 @@ class MatchEngine : public testing::Test {
     /// From 0 to 1. Whether it was done at once.
     bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
               bool synchronous = false) {
-        const velo_envelope_t envelope = {.context = 3, .source = 0, .tag = tag};
-        return velo_match_send(job_[0].engine, peer_[0], &envelope, data.data(), data.size(), synchronous,
-                               &send);
+        return velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size(),
+                               synchronous, &send);
     }
     bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
-        const velo_envelope_t envelope = {.context = 3, .source = source, .tag = tag};
-        return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], &envelope, buffer.data(),
-                                  buffer.size(), &receive);
+        return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,
+                                  buffer.data(), buffer.size(), &receive);
     }
 
     Job job_;
@@ -144,13 +142,12 @@ TEST_F(MatchEngine, a_process_sends_to_itself) {
         std::vector<std::byte> buffer(bytes);
         velo_match_send_t send;
         velo_match_receive_t receive;
-        const velo_envelope_t envelope = {.context = 1, .source = 0, .tag = 4};
         done_ = {};
-        const bool sent =
-            velo_match_send(job_[0].engine, self_[0], &envelope, data.data(), bytes, bytes == 8, &send);
+        const bool sent = velo_match_send(job_[0].engine, self_[0], velo_place(1, 0), 4, data.data(), bytes,
+                                          bytes == 8, &send);
         progress();
         const bool received =
-            velo_match_receive(job_[0].engine, self_[0], &envelope, buffer.data(), bytes, &receive);
+            velo_match_receive(job_[0].engine, self_[0], velo_place(1, 0), 4, buffer.data(), bytes, &receive);
         progress();
         EXPECT_EQ(done_[0].sends.size(), sent ? 0u : 1u);
         EXPECT_EQ(done_[0].receives.size(), received ? 0u : 1u);
@@ -207,16 +204,16 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
             velo_match_send_t send;
             done_ = {};
             EXPECT_FALSE(this->send(6, data, send));
-            const velo_envelope_t any = {.context = 3, .source = -1, .tag = -1};
             velo_match_status_t status;
             velo_match_message_t* message = nullptr;
             int tries = 0;
-            while (!velo_match_probe(job_[1].engine, nullptr, &any, &status, takes ? &message : nullptr)) {
+            while (!velo_match_probe(job_[1].engine, nullptr, velo_place(3, -1), -1, &status,
+                                     takes ? &message : nullptr)) {
                 ASSERT_LT(++tries, 20);
                 progress();
             }
             EXPECT_EQ(status.bytes, 5000u);
-            EXPECT_EQ(status.envelope.tag, 6);
+            EXPECT_EQ(status.tag, 6);
             if (late) progress();
             std::vector<std::byte> buffer(5000);
             velo_match_receive_t receive;
@@ -261,10 +258,8 @@ TEST_F(MatchEngine, a_peer_that_breaks_the_protocol_breaks_nothing) {
         match::RequestHeader header;
         std::memcpy(&header, message.data(), sizeof header);
         if (below(2) == 0) {
-            header.head = {.tag = static_cast<int32_t>(below(4)),
-                           .context = 3,
-                           .flags = static_cast<uint16_t>(below(16)),
-                           .source = 0};
+            const auto tag_of_it = static_cast<int32_t>(below(4));
+            header.head = match::EagerHeader::of({.context = 3, .source = 0, .tag = tag_of_it}, below(16));
             header.age = below(3);
             header.bytes = below(300);
             if (below(2) == 0) length = static_cast<uint32_t>(sizeof header + header.bytes);
@@ -284,8 +279,7 @@ TEST_F(MatchEngine, a_peer_that_breaks_the_protocol_breaks_nothing) {
             liar.commit(to, MessageClass::kHost, tag, std::min<uint32_t>(length, message.size()), true);
         }
         if (below(8) == 0 && receives.size() < 200) {
-            const velo_envelope_t any = {.context = 3, .source = -1, .tag = -1};
-            (void)velo_match_receive(job_[1].engine, nullptr, &any, target.data(), 64,
+            (void)velo_match_receive(job_[1].engine, nullptr, velo_place(3, -1), -1, target.data(), 64,
                                      &receives.emplace_back());
         }
         velo_progress(job_[1].engine);
@@ -299,9 +293,9 @@ TEST_F(MatchEngine, a_peer_that_breaks_the_protocol_breaks_nothing) {
     std::vector<std::byte> buffer(100);
     velo_match_receive_t receive;
     velo_match_send_t send;
-    const velo_envelope_t envelope = {.context = 4, .source = 0, .tag = 1};
-    (void)velo_match_receive(job_[1].engine, peer_[1], &envelope, buffer.data(), 100, &receive);
-    (void)velo_match_send(job_[0].engine, peer_[0], &envelope, pattern(100, 2).data(), 0, false, &send);
+    (void)velo_match_receive(job_[1].engine, peer_[1], velo_place(4, 0), 1, buffer.data(), 100, &receive);
+    (void)velo_match_send(job_[0].engine, peer_[0], velo_place(4, 0), 1, pattern(100, 2).data(), 0, false,
+                          &send);
     progress();
     EXPECT_EQ(receive.bytes, 0u);
     EXPECT_EQ(receive.tag, 1);

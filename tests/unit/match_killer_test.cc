@@ -89,7 +89,7 @@ class Exchange {
         int32_t tag = 0;
         uint32_t age = 0;
         Offers::Batch batch = {};
-        Receiver::Grant grant = {};
+        Room grant = {};
     };
     struct Peer {
         Outgoing outgoing;
@@ -217,8 +217,8 @@ class Exchange {
         }
     }
     void tell_grant(uint32_t i) {
-        const Receiver::Grant grant = receiver_.take_untold(known_[i]);
-        if (grant.records != 0) tell(i, {.kind = ToSender::Kind::kGrant, .grant = grant});
+        const Room grant = receiver_.take_untold(known_[i]);
+        if (grant.records() != 0) tell(i, {.kind = ToSender::Kind::kGrant, .grant = grant});
     }
 
     /// In the order of the paper's loops: the last message of each sender, then the last but one of each, and
@@ -228,12 +228,13 @@ class Exchange {
             const auto i = static_cast<uint32_t>(posts_ % killer_.senders);
             const auto tag = static_cast<int32_t>(killer_.messages - posts_ / killer_.senders);
             ++posts_;
-            Record taken;
-            if (!receiver_.post(posted_, {.context = 0, .source = static_cast<int32_t>(i), .tag = tag},
-                                &known_[i], taken)) {
+            const Envelope envelope = {.context = 0, .source = static_cast<int32_t>(i), .tag = tag};
+            const RecordRef found = receiver_.post(posted_, envelope, &known_[i]);
+            if (found == kNoRecord) {
                 offer(i);
                 return;
             }
+            const Record taken = receiver_.take(found);
             const Unmatched message(taken);
             if (message.envelope().tag != tag || message.peer() != i) error_ = "another message";
             uint32_t here = 0;

@@ -304,14 +304,18 @@ TEST(KeyTable, has_a_bin_for_each_key_and_divides_one_at_a_time) {
     for (uint32_t i = 0; i < receives.size(); ++i) {
         receives[i].envelope = {0, static_cast<int32_t>(i), 5};
         const uint32_t before = table.bins();
-        table.append(&receives[i]);
+        table.append(&receives[i], receives[i].envelope);
         EXPECT_LE(table.bins(), before + 1);
         EXPECT_GE(table.bins(), table.keys());
         EXPECT_LE(table.bins(), std::max(table.keys(), KeyTable<PostedStore>::kFirstBins));
     }
     for (Posted& receive : receives) EXPECT_EQ(table.first(receive.envelope), &receive);
     // Those of one key need one bin.
-    for (Posted& receive : receives) table.remove(&receive), receive.envelope = {}, table.append(&receive);
+    for (Posted& receive : receives) {
+        table.remove(&receive);
+        receive.envelope = {};
+        table.append(&receive, receive.envelope);
+    }
     EXPECT_EQ(table.keys(), 1u);
     EXPECT_EQ(table.first({}), &receives[0]);
 }

@@ -29,7 +29,7 @@ struct Rig {
         for (uint32_t i = 0; i < senders.size(); ++i) senders[i].peer = i;
     }
 
-    bool grant(size_t source, Receiver::Grant grant) {
+    bool grant(size_t source, Room grant) {
         const bool done = receiver.grant(senders[source], grant);
         (void)receiver.take_untold(senders[source]);
         return done;
@@ -44,11 +44,10 @@ struct Rig {
     }
     /// Data of the earlier message that a receive of this gets; "-" when it is posted.
     std::string receive(int32_t source, int32_t tag, PostedReceive& posted) {
-        Record taken;
         Receiver::Sender* const named =
             source == kAnySource ? nullptr : &senders[static_cast<size_t>(source)];
-        if (!receiver.post(posted, {.context = 0, .source = source, .tag = tag}, named, taken)) return "-";
-        return release(taken);
+        const RecordRef found = receiver.post(posted, {.context = 0, .source = source, .tag = tag}, named);
+        return found == kNoRecord ? "-" : release(receiver.take(found));
     }
     std::string release(const Record& taken) {
         std::string data;
@@ -93,9 +92,9 @@ TEST(MatchReceiver, a_short_message_whose_sender_waits_for_the_match_keeps_its_n
 
 TEST(MatchReceiver, what_was_granted_is_there_however_full_the_queue_is) {
     Rig rig(4, 3);
-    ASSERT_TRUE(rig.grant(1, {.records = 2, .cells = 2}));
-    EXPECT_FALSE(rig.grant(2, {.records = 1, .cells = 2})) << "one cell is left";
-    EXPECT_FALSE(rig.grant(2, {.records = 3, .cells = 1})) << "two records are left";
+    ASSERT_TRUE(rig.grant(1, {2, 2}));
+    EXPECT_FALSE(rig.grant(2, {1, 2})) << "one cell is left";
+    EXPECT_FALSE(rig.grant(2, {3, 1})) << "two records are left";
     const std::string data(200, 'd');
     EXPECT_EQ(rig.request(0, 1, data), Outcome::kRecorded);
     EXPECT_EQ(rig.request(0, 1, data), Outcome::kDataless);
@@ -105,31 +104,32 @@ TEST(MatchReceiver, what_was_granted_is_there_however_full_the_queue_is) {
     EXPECT_EQ(rig.receiver.record_budget().used(), rig.receiver.record_budget().limit());
     PostedReceive posted;
     EXPECT_EQ(rig.receive(1, 6, posted), data);
-    const Receiver::Grant untold = rig.receiver.take_untold(rig.senders[1]);
-    EXPECT_EQ(untold.records, 1u) << "it came back";
-    EXPECT_EQ(untold.cells, 1u);
+    const Room untold = rig.receiver.take_untold(rig.senders[1]);
+    EXPECT_EQ(untold.records(), 1u) << "it came back";
+    EXPECT_EQ(untold.cells(), 1u);
     EXPECT_EQ(rig.request(2, 1, "x"), Outcome::kRefused) << "what came back is the sender's";
     EXPECT_EQ(rig.eager(1, 7, data), Outcome::kRecorded);
 }
 
 TEST(MatchReceiver, a_granted_record_is_no_other_message_s_between_its_match_and_its_release) {
     Rig rig(1, 0);
-    ASSERT_TRUE(rig.grant(1, {.records = 1, .cells = 0}));
+    ASSERT_TRUE(rig.grant(1, {1, 0}));
     EXPECT_EQ(rig.eager(1, 5, "e"), Outcome::kRecorded);
-    Record taken;
     PostedReceive posted;
-    ASSERT_TRUE(rig.receiver.post(posted, {.context = 0, .source = 1, .tag = 5}, &rig.senders[1], taken));
+    const RecordRef found = rig.receiver.post(posted, {.context = 0, .source = 1, .tag = 5}, &rig.senders[1]);
+    ASSERT_NE(found, kNoRecord);
+    const Record taken = rig.receiver.take(found);
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
     EXPECT_EQ(rig.release(taken), "e");
     EXPECT_EQ(rig.eager(1, 6, "f"), Outcome::kUngranted) << "its sender does not know that the room is back";
-    EXPECT_EQ(rig.receiver.take_untold(rig.senders[1]).records, 1u);
+    EXPECT_EQ(rig.receiver.take_untold(rig.senders[1]).records(), 1u);
     EXPECT_EQ(rig.eager(1, 6, "f"), Outcome::kRecorded);
 }
 
 TEST(MatchReceiver, an_eager_message_beyond_its_grant_changes_nothing) {
     Rig rig(4, 4);
     EXPECT_EQ(rig.eager(0, 1, "x"), Outcome::kUngranted);
-    ASSERT_TRUE(rig.grant(0, {.records = 2, .cells = 1}));
+    ASSERT_TRUE(rig.grant(0, {2, 1}));
     EXPECT_EQ(rig.eager(0, 1, std::string(300, 'x')), Outcome::kUngranted) << "two cells";
     Arrival partly = arrival(0, 1, "xyz");
     partly.data_bytes = 2;
@@ -233,16 +233,17 @@ TEST(MatchReceiver, a_receive_that_is_withdrawn_is_neither_matched_nor_offered) 
 
 TEST(MatchReceiver, what_a_process_that_ended_had_here_is_for_others) {
     Rig rig(4, 4);
-    ASSERT_TRUE(rig.grant(0, {.records = 1, .cells = 2}));
+    ASSERT_TRUE(rig.grant(0, {1, 2}));
     const std::string data(200, 'd');
     EXPECT_EQ(rig.eager(0, 1, data), Outcome::kRecorded);
     for (int i = 0; i < 3; ++i)
         EXPECT_EQ(rig.request(i % 2, 2, data), i < 2 ? Outcome::kRecorded : Outcome::kDataless);
     EXPECT_EQ(rig.request(0, 3, data), Outcome::kRefused);
     EXPECT_EQ(rig.request(1, 3, data), Outcome::kRefused);
-    Record taken;
     PostedReceive posted;
-    ASSERT_TRUE(rig.receiver.post(posted, {.context = 0, .source = 0, .tag = 1}, &rig.senders[0], taken));
+    const RecordRef found = rig.receiver.post(posted, {.context = 0, .source = 0, .tag = 1}, &rig.senders[0]);
+    ASSERT_NE(found, kNoRecord);
+    const Record taken = rig.receiver.take(found);
     rig.receiver.ended(rig.senders[0]);
     rig.receiver.release(taken, nullptr);
     EXPECT_EQ(rig.receiver.unexpected(), 1u);

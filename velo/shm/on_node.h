@@ -359,16 +359,16 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 peer.waited = messages == 0;
                 break;
             }
-            Message message;
+            uint32_t lines = 1;
             if (peer.in.is_of_line(word)) [[likely]] {
-                message.tag = LineHeader::tag_of(word);
-                message.bytes = LineHeader::bytes_of(word);
-                if (!handler.accepts(message)) [[unlikely]]
+                const uint8_t tag = LineHeader::tag_of(word);
+                const uint32_t bytes = LineHeader::bytes_of(word);
+                if (!handler.accepts({.tag = tag, .bytes = bytes})) [[unlikely]]
                     break;
-                message.data = peer.in.take_line(word);
                 ++unreleased;
-                handler.deliver(index, message);
+                handler.deliver(index, {.tag = tag, .bytes = bytes, .data = peer.in.take_line(word)});
             } else {
+                Message message;
                 const RingConsumer::Peek seen = peer.in.peek(message);
                 if (seen == RingConsumer::Peek::kNothing) break;
                 if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
@@ -380,11 +380,12 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 peer.in.take(message);
                 handler.deliver(index, message);
                 peer.in.release(std::exchange(unreleased, 0) + 1);
+                lines = message.lines;
             }
             ++messages;
             // The host has waited for this one. The line behind it has only just been asked for: a look at it would
             // keep the host until it is here.
-            if (std::exchange(peer.waited, false) && message.lines <= kLinesBeforeReturn) break;
+            if (std::exchange(peer.waited, false) && lines <= kLinesBeforeReturn) break;
         }
         if (messages != 0) {
             if (unreleased != 0) peer.in.release(unreleased);
