@@ -34,11 +34,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "velo/base/check.h"
+#include "velo/base/clock.h"
 #include "velo/base/copy.h"
 #include "velo/packet.h"
 #include "velo/shm/distance.h"
+#include "velo/shm/early_fetch.h"
 #include "velo/shm/ring_layout.h"
 
 namespace velo::shm {
@@ -351,7 +354,8 @@ class RingConsumer {
         if (next_->offset() != 0) return word_behind(load);
         // The producer writes these before the header, so they are on their way here when that is seen. Past the end of
         // the area the loop asks for what is not needed.
-        for (uint32_t i = 1; i < expected_lines_; ++i) __builtin_prefetch(next_ + i * (kLineBytes / kCellBytes));
+        waited_ = true;
+        for (uint32_t i = 1; i < early_.lines(); ++i) __builtin_prefetch(next_ + i * (kLineBytes / kCellBytes));
         return 0;
     }
     /// It is of a host's message that lies in one line or cell.
@@ -363,7 +367,7 @@ class RingConsumer {
         Cell* const cell = next_;
         ++messages_;
         ++in_use_;
-        expected_lines_ = 1;
+        early_.took_line();
         step(cell->offset() == 0 ? 1 : 0, (word & LineHeader::kHalf) != 0);
         return cell->data;
     }
@@ -417,7 +421,7 @@ class RingConsumer {
     /// Steps past the message that peek() showed; its memory stays the caller's until release().
     void take(const Message& message) {
         if (message.in_body) body_position_ = message.body_end;
-        expected_lines_ = message.lines <= kExpectedLinesMax ? message.lines : 1;
+        early_.took(message.lines, std::exchange(waited_, false), base::monotonic_ns);
         step(message.lines, message.half);
         ++messages_;
         ++in_use_;
@@ -452,10 +456,6 @@ class RingConsumer {
   private:
     /// So much of a message is asked for as soon as its line is there; what follows, the CPU foresees.
     static constexpr uint32_t kFetchAheadBytes = 512;
-    /// A message of more lines is not asked for before it is there: the reader would take lines back from a writer that
-    /// is still filling them.
-    static constexpr uint32_t kExpectedLinesMax = 9;
-
     static void fetch_ahead(const Message& message) {
         const uint32_t end = std::min(message.bytes, kInlineBytesMax + kFetchAheadBytes);
         for (uint32_t at = kInlineBytesMax; at < end; at += kLineBytes) __builtin_prefetch(message.data + at);
@@ -502,7 +502,8 @@ class RingConsumer {
     uint64_t messages_ = 0;
     uint32_t mapped_bytes_ = 0;
     uint32_t in_use_ = 0;
-    uint32_t expected_lines_ = 1;  ///< of the next message: those of the last one
+    EarlyFetch early_;
+    bool waited_ = false;  ///< the next message has been looked for
     Cell* next_ = nullptr;  ///< looked at next: the line at position_, or the second cell of the one before
     Distance distance_;
 };
