@@ -70,9 +70,8 @@ class MatchReceiving {
     static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
     static constexpr uint64_t kTellsMatch = 1ull
                                             << 63;  ///< in a record's number: the sender waits for the match
-    /// Room for a peer: at most so much, and all together half of what there is.
-    static constexpr uint64_t kGrantRecordsMax = 128;
-    static constexpr uint64_t kGrantCellsMax = 2048;
+    /// Room for a peer's data, a message: at most so much, and all together half of what there is.
+    static constexpr uint64_t kGrantCellsEach = 16;
 
     static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
                         uint64_t number, uint64_t bytes) {
@@ -420,9 +419,11 @@ void MatchReceiving<Env>::grant_first(MatchPeer& to) {
     const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
     const uint64_t records = receiver_->record_budget().limit() / shares / sizeof(match::Record);
     const uint64_t cells = receiver_->data_budget().limit() / shares / match::DataCells::kCellBytes;
+    const auto most = static_cast<uint64_t>(core_.options.params.unexpected_granted);
+    const uint64_t cells_most = std::min<uint64_t>(most * kGrantCellsEach, match::Room::kMax);
     // Too much for the budget: then the peer makes a request for each message.
-    (void)receiver_->grant(to.in, {static_cast<uint32_t>(std::min(records, kGrantRecordsMax)),
-                                   static_cast<uint32_t>(std::min(cells, kGrantCellsMax))});
+    (void)receiver_->grant(to.in, {static_cast<uint32_t>(std::min(records, most)),
+                                   static_cast<uint32_t>(std::min(cells, cells_most))});
 }
 
 template <class Env>

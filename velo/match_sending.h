@@ -230,8 +230,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     Answer answer;
     if (!match::read_header(answer, data, bytes)) return parts_.matching.malformed();
     MatchSend* const send = find_send(from, answer.number);
-    if (send == nullptr || send->state != MatchSend::State::kWaits || send->leaving)
-        return parts_.matching.malformed();
+    if (send == nullptr || send->state != MatchSend::State::kWaits) return parts_.matching.malformed();
     on_grant(from, answer.grant.room());
     match::WaitingSends& waiting = from.out.waiting();
     if (answer.outcome == Answer::Outcome::kRefused) {
@@ -240,7 +239,8 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
         return pump(from);
     }
     const bool has_data = answer.outcome != Answer::Outcome::kDataless;
-    if ((has_data && send->bytes > from.eager_bytes_max) || !waiting.accepted(*send))
+    // A refusal may be of an older age, and the request of this one still be leaving.
+    if (send->leaving || (has_data && send->bytes > from.eager_bytes_max) || !waiting.accepted(*send))
         return parts_.matching.malformed();
     if (!has_data) {
         send->state = MatchSend::State::kDataless;
