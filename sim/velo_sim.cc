@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "sim/matching_command.h"
 #include "sim/process.h"
 #include "sim/simulation.h"
 #include "velo/base/read_number.h"
@@ -282,8 +283,13 @@ int main(int argc, char** argv) {
     add_cluster(app, arguments);
     add_host(app, arguments);
     add_run(app, arguments);
+    const MatchingCommand matching(app);
     CLI11_PARSE(app, argc, argv);
     try {
+        if (matching.given()) {
+            matching.run();
+            return EXIT_SUCCESS;
+        }
         return run(arguments);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "velo_sim: %s\n", error.what());
