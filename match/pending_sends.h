@@ -50,7 +50,8 @@ class PendingSends {
         Kind kind = Kind::kNothing;
         Ref ref = kNone;  ///< of a request
         uint32_t age = 0;
-        bool first = false;  ///< of a request: no other one waits before it
+        bool first = false;   ///< of a request: no other one waits before it
+        bool wanted = false;  ///< of a request: it is made again, since a receive is there for it
     };
 
     /// The message, of which number and envelope are set, comes last.
@@ -74,7 +75,8 @@ class PendingSends {
             return {.kind = Next::Kind::kEnd, .age = age_};
         }
         if (ref == kNone || unanswered_ >= window) return {};
-        if (ref == again_) {
+        const bool again = ref == again_;
+        if (again) {
             again_ = store.at(ref).beside;
         } else {
             turn_ = store.at(ref).next;
@@ -82,7 +84,7 @@ class PendingSends {
         insert(store, requested_, ref);
         store.at(ref).state = State::kRequested;
         ++unanswered_;
-        return {.kind = Next::Kind::kRequest, .ref = ref, .age = age_, .first = ref == first_};
+        return {.kind = Next::Kind::kRequest, .ref = ref, .age = age_, .first = ref == first_, .wanted = again};
     }
 
     /// The receiver has taken it: it is in the queue no more. False: it was not asked, and nothing has changed.

@@ -22,6 +22,7 @@ struct velo_match_peer {
     uint32_t eager_bytes_max = 0;  ///< data of one message
     uint32_t replies = 0;          ///< to it that wait to be sent
     bool was_granted = false;
+    bool refuses = false;  ///< it has no memory for messages that no receive waits for
     bool ended = false;
 };
 

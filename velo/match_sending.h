@@ -57,6 +57,9 @@ class MatchSending {
     using WireTag = match::WireTag;
     using Answer = match::AnswerHeader;
 
+    /// Shorter ones are sent along with each request.
+    static constexpr uint64_t kRefusedBytesMax = 128;
+
     struct Unready {
         uint64_t number;
         uint64_t receive;
@@ -69,7 +72,7 @@ class MatchSending {
     [[gnu::noinline]] bool send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                       uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face);
     void pump(MatchPeer& to);
-    void request(MatchSend& send, uint32_t age, bool first);
+    void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
     [[nodiscard]] bool expose(MatchSend& send);
     void make_ready(MatchSend& send, uint64_t receive);
     void send_done(MatchSend& send);
@@ -159,25 +162,27 @@ void MatchSending<Env>::pump(MatchPeer& to) {
             case Next::Kind::kNothing: return;
             case Next::Kind::kEnd: parts_.matching.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
             case Next::Kind::kRequest:
-                request(static_cast<MatchSend&>(*next.ref), next.age, next.first);
+                request(static_cast<MatchSend&>(*next.ref), next);
                 break;
         }
     }
 }
 
 template <class Env>
-void MatchSending<Env>::request(MatchSend& send, uint32_t age, bool first) {
+void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Machine::Next& next) {
     ++core_.counters.match_tx_requests;
     MatchPeer& to = *send.to;
     const match::Envelope& envelope = send.pending.envelope;
-    const bool with_data = send.bytes <= to.eager_bytes_max && !send.leaving;
+    // Data that is refused travels for nothing.
+    const bool in_vain = to.refuses && !next.wanted && send.bytes > kRefusedBytesMax;
+    const bool with_data = send.bytes <= to.eager_bytes_max && !send.leaving && !in_vain;
     const bool with_handle =
         !with_data && send.bytes > to.eager_bytes_max && !parts_.matching.is_self(to) && expose(send);
     using Head = match::EagerHeader;
-    const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (first ? Head::kFirst : 0) |
+    const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (next.first ? Head::kFirst : 0) |
                            (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);
     const match::RequestHeader header = {.head = match::EagerHeader::of(envelope, flags),
-                                         .age = age,
+                                         .age = next.age,
                                          .number = send.number,
                                          .bytes = send.bytes,
                                          .address = reinterpret_cast<uint64_t>(send.data)};
@@ -236,6 +241,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     if (answer.outcome == Answer::Outcome::kRefused) {
         if (!waiting.refused(*send, answer.age)) return parts_.matching.malformed();
         ++core_.counters.match_refused;
+        from.refuses = true;
         return pump(from);
     }
     const bool has_data = answer.outcome != Answer::Outcome::kDataless;
@@ -262,6 +268,7 @@ void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32
     std::memcpy(receives.data(), data + sizeof header, header.count * sizeof receives[0]);
     match::WaitingSends& waiting = from.out.waiting();
     if (header.resend_all != 0) {
+        from.refuses = false;
         waiting.resend_all(header.age);
     } else {
         waiting.offered(header.age, receives.data(), header.count);
