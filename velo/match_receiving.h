@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <unordered_set>
 
 #include "match/numbers.h"
 #include "velo/base/copy.h"
@@ -21,6 +22,11 @@ class MatchReceiving {
     using Parts = typename Env::Parts;
 
     MatchReceiving(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+    MatchReceiving(const MatchReceiving&) = delete;
+    MatchReceiving& operator=(const MatchReceiving&) = delete;
+    ~MatchReceiving() {
+        for (velo_match_message* message : awaited_) delete message;
+    }
 
     [[gnu::cold]] void open() {
         const velo_params_t& params = core_.options.params;
@@ -125,6 +131,8 @@ class MatchReceiving {
     Parts& parts_;
     std::optional<match::Receiver> receiver_;
     match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
+    /// Messages that a probe has taken out and that are with their senders: what is left of them at the end.
+    std::unordered_set<velo_match_message*> awaited_;
     bool offers_due_ = false;
 };
 
@@ -355,6 +363,7 @@ bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& en
     }
     // A receive of its envelope is the next that it matches.
     taken->posted = true;
+    awaited_.insert(taken);
     taken->from = &parts_.matching.peer_at(probed.peer);
     taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
     taken->arrived = post(taken->from, probed.envelope, taken->data.get(), probed.bytes, taken->place);
@@ -372,12 +381,15 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
         return false;
     }
     const std::unique_ptr<velo_match_message> owner(message);
+    if (message->posted) awaited_.erase(message);
     if (!message->posted) return take_up(receive, message->record);
     face.source = message->place.source;
     face.tag = message->place.tag;
     face.bytes = message->place.bytes;
     face.status = message->place.status;
-    copy_in(receive, 0, message->data.get(), static_cast<uint32_t>(face.bytes));
+    // The peer may have sent another length than it said at first.
+    const uint64_t here = fitting(MatchReceive::of(message->place));
+    if (here != 0) std::memcpy(buffer, message->data.get(), std::min(here, capacity));
     return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "match/outgoing.h"
 #include "match/receiver.h"
+#include "velo/eager_choice.h"
 #include "velo/match_wire.h"
 #include "velo/velo_match.h"
 
@@ -21,6 +22,7 @@ struct velo_match_peer {
     velo_peer* peer = nullptr;     ///< nullptr: this process, or one that has ended
     uint32_t eager_bytes_max = 0;  ///< data of one message
     uint32_t replies = 0;          ///< to it that wait to be sent
+    std::unique_ptr<velo::EagerChoice> choice;  ///< from its first long message on, on the node
     bool was_granted = false;
     bool refuses = false;  ///< it has no memory for messages that no receive waits for
     bool ended = false;
@@ -52,6 +54,7 @@ struct MatchSend : match::WaitingSend {
     };
     State state = State::kEager;
     bool synchronous = false;
+    bool fetched = false;  ///< although the path could carry it
     bool leaving = false;  ///< `message` is in the queue of messages
     bool registered = false;
     alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> header;

@@ -68,6 +68,12 @@ class MatchSending {
     [[nodiscard]] static std::span<const std::byte> bytes_of(const void* data, uint64_t bytes) {
         return {static_cast<const std::byte*>(data), bytes};
     }
+    /// Of one that the ring can carry.
+    [[gnu::noinline]] bool through_ring(MatchPeer& to, uint64_t bytes) const {
+        if (to.peer == nullptr || to.peer->path != VELO_PATH_ON_NODE || bytes > EagerChoice::kBytesMax) return true;
+        if (to.choice == nullptr) to.choice = std::make_unique<EagerChoice>();
+        return to.choice->eager(bytes, [this] { return core_.system.now_ns(); });
+    }
     /// Sends what does not leave at once. `eager`: in granted room.
     [[gnu::noinline]] bool send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                       uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face);
@@ -90,7 +96,9 @@ class MatchSending {
 template <class Env>
 inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                     uint64_t bytes, bool synchronous, velo_match_send_t& face) {
-    const bool eager = bytes <= to.eager_bytes_max && to.out.take_grant(bytes, synchronous);
+    const bool eager = bytes <= to.eager_bytes_max &&
+                       (bytes < EagerChoice::kBytesMin || through_ring(to, bytes)) &&
+                       to.out.take_grant(bytes, synchronous);
     if (eager && !synchronous && !parts_.matching.is_self(to)) [[likely]] {
         const auto head = match::EagerHeader::of(envelope, 0);
         const MessageParts parts = {.header = &head,
@@ -115,6 +123,8 @@ bool MatchSending<Env>::send_later(MatchPeer& to, const match::Envelope& envelop
     send.data = data;
     send.bytes = bytes;
     send.synchronous = synchronous;
+    send.fetched = bytes >= EagerChoice::kBytesMin && bytes <= to.eager_bytes_max && !eager &&
+                   to.choice != nullptr && !to.choice->way(bytes);
     if (!eager) {
         send.state = MatchSend::State::kWaits;
         send.number = numbers_.take(send);
@@ -175,9 +185,9 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
     const match::Envelope& envelope = send.pending.envelope;
     // Data that is refused travels for nothing.
     const bool in_vain = to.refuses && !next.wanted && send.bytes > kRefusedBytesMax;
-    const bool with_data = send.bytes <= to.eager_bytes_max && !send.leaving && !in_vain;
-    const bool with_handle =
-        !with_data && send.bytes > to.eager_bytes_max && !parts_.matching.is_self(to) && expose(send);
+    const bool is_long = send.bytes > to.eager_bytes_max || send.fetched;
+    const bool with_data = !is_long && !send.leaving && !in_vain;
+    const bool with_handle = !with_data && is_long && !parts_.matching.is_self(to) && expose(send);
     using Head = match::EagerHeader;
     const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (next.first ? Head::kFirst : 0) |
                            (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);

@@ -123,6 +123,7 @@ void atu(Input& input);
 void device(Input& input);
 void engine(Input& input);
 void mailbox(Input& input);
+void matching(Input& input);
 void modex(Input& input);
 void on_node(Input& input);
 void params(Input& input);
@@ -135,6 +136,7 @@ inline constexpr Target kTargets[] = {
 #ifdef VELO_FUZZ_NETWORK
     {"arrivals", arrivals},
 #endif
+    {"matching", matching},
 };
 
 /// nullptr when there is none of that name.

@@ -1,0 +1,80 @@
+/// Which of two ways of doing the same thing takes less time, found out by doing it.
+///
+/// Things of one kind that follow each other are done in one way for a while, then in the other, by turns, and the time
+/// of a whole window of them decides. It holds what the way costs all who take part, and evens out what differs
+/// from one time to the next; the shortest of several windows is free of what others did meanwhile. Then the better way
+/// is used, and both are tried again ever more rarely.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace velo::base {
+
+/// Pure. Ways are false and true.
+class TwoWays {
+  public:
+    /// Things of a window, and windows of a trial.
+    static constexpr uint32_t kWindow = 16;
+    static constexpr uint32_t kWindows = 6;
+    /// Things before the first trial, and between two: the longer, the more often they have changed nothing.
+    static constexpr uint32_t kFirst = 32;
+    static constexpr uint32_t kBetweenMin = 1024;
+    static constexpr uint32_t kBetweenMax = 65536;
+    /// The other way takes over when it takes less than this part of the time.
+    static constexpr double kGain = 0.92;
+
+    explicit TwoWays(bool first) : chosen_(first), way_(first) {}
+
+    /// Of the next one.
+    [[nodiscard]] bool way() const { return way_; }
+    /// The way in use when no trial is on.
+    [[nodiscard]] bool chosen() const { return chosen_; }
+
+    /// One begins, or ends, always the same of the two. `like_last`: it is like the one before, and nothing else is in
+    /// between that takes time. `now()`: the time in ns; only called in trials.
+    template <class Now>
+    void one(bool like_last, Now&& now) {
+        if (left_ != 0) {
+            --left_;
+        } else if (!like_last) {
+            done_ = 0;
+        } else if (done_++ == 0) {
+            began_ns_ = now();
+        } else if (done_ > kWindow) {
+            end_window(now() - began_ns_);
+        }
+    }
+    /// The time of the next one says nothing.
+    void interrupt() { done_ = 0; }
+
+  private:
+    void end_window(uint64_t ns) {
+        best_ns_[way_] = std::min(best_ns_[way_], ns);
+        done_ = 0;
+        if (++windows_ < kWindows) {
+            way_ = !way_;
+            return;
+        }
+        const bool changes =
+            static_cast<double>(best_ns_[!chosen_]) < kGain * static_cast<double>(best_ns_[chosen_]);
+        chosen_ = chosen_ != changes;
+        between_ = changes ? kBetweenMin : std::min(2 * between_, kBetweenMax);
+        left_ = between_;
+        way_ = chosen_;
+        windows_ = 0;
+        best_ns_ = {~uint64_t{0}, ~uint64_t{0}};
+    }
+
+    uint32_t left_ = kFirst;
+    uint32_t between_ = kBetweenMin / 2;
+    uint32_t done_ = 0;     ///< of the present window
+    uint32_t windows_ = 0;  ///< of the present trial
+    bool chosen_;
+    bool way_;
+    uint64_t began_ns_ = 0;
+    std::array<uint64_t, 2> best_ns_ = {~uint64_t{0}, ~uint64_t{0}};  ///< of a window, by the way
+};
+
+}  // namespace velo::base
