@@ -68,14 +68,26 @@ class MatchSending {
     [[nodiscard]] static std::span<const std::byte> bytes_of(const void* data, uint64_t bytes) {
         return {static_cast<const std::byte*>(data), bytes};
     }
-    /// Of one that the ring can carry.
-    [[gnu::noinline]] bool through_ring(MatchPeer& to, uint64_t bytes) const {
-        if (to.peer == nullptr || to.peer->path != VELO_PATH_ON_NODE || bytes > EagerChoice::kBytesMax) return true;
-        if (to.choice == nullptr) to.choice = std::make_unique<EagerChoice>();
-        return to.choice->eager(bytes, [this] { return core_.system.now_ns(); });
+    static constexpr uint32_t kShortBytesMax = EagerChoice::kBytesMin - 1;
+
+    [[nodiscard]] static bool has_choice(const MatchPeer& to, uint64_t bytes) {
+        return bytes >= EagerChoice::kBytesMin && bytes <= EagerChoice::kBytesMax && to.peer != nullptr &&
+               to.peer->path == VELO_PATH_ON_NODE;
     }
-    /// Sends what does not leave at once. `eager`: in granted room.
-    [[gnu::noinline]] bool send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
+    /// A fetch is its way now, though it fits the path.
+    [[nodiscard]] static bool is_fetched(MatchPeer& to, uint64_t bytes) {
+        if (!has_choice(to, bytes)) return false;
+        if (to.choice == nullptr) to.choice = std::make_unique<EagerChoice>();
+        return !to.choice->eager(bytes);
+    }
+    /// The message has ended, for the choice of the next one's way.
+    void tell_choice(const MatchSend& send) const {
+        if (send.to->choice == nullptr || !has_choice(*send.to, send.bytes)) [[likely]]
+            return;
+        send.to->choice->ended(send.bytes, !send.fetched, [this] { return core_.system.now_ns(); });
+    }
+    /// Sends what is long, or does not leave at once. `eager`: in granted room.
+    [[gnu::noinline]] bool send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                       uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
@@ -96,9 +108,7 @@ class MatchSending {
 template <class Env>
 inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                     uint64_t bytes, bool synchronous, velo_match_send_t& face) {
-    const bool eager = bytes <= to.eager_bytes_max &&
-                       (bytes < EagerChoice::kBytesMin || through_ring(to, bytes)) &&
-                       to.out.take_grant(bytes, synchronous);
+    const bool eager = bytes <= std::min(to.eager_bytes_max, kShortBytesMax) && to.out.take_grant(bytes, synchronous);
     if (eager && !synchronous && !parts_.matching.is_self(to)) [[likely]] {
         const auto head = match::EagerHeader::of(envelope, 0);
         const MessageParts parts = {.header = &head,
@@ -111,11 +121,11 @@ inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelo
             return true;
         }
     }
-    return send_later(to, envelope, data, bytes, synchronous, eager, face);
+    return send_otherwise(to, envelope, data, bytes, synchronous, eager, face);
 }
 
 template <class Env>
-bool MatchSending<Env>::send_later(MatchPeer& to, const match::Envelope& envelope, const void* data,
+bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                    uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.message.send = &send;
@@ -123,8 +133,9 @@ bool MatchSending<Env>::send_later(MatchPeer& to, const match::Envelope& envelop
     send.data = data;
     send.bytes = bytes;
     send.synchronous = synchronous;
-    send.fetched = bytes >= EagerChoice::kBytesMin && bytes <= to.eager_bytes_max && !eager &&
-                   to.choice != nullptr && !to.choice->way(bytes);
+    send.fetched = is_fetched(to, bytes);
+    if (bytes > kShortBytesMax && bytes <= to.eager_bytes_max && !send.fetched)
+        eager = to.out.take_grant(bytes, synchronous);
     if (!eager) {
         send.state = MatchSend::State::kWaits;
         send.number = numbers_.take(send);
@@ -152,7 +163,9 @@ bool MatchSending<Env>::send_later(MatchPeer& to, const match::Envelope& envelop
     send.message.bytes[1] = static_cast<uint32_t>(bytes);
     send.message.tag = static_cast<uint8_t>(WireTag::kEager);
     send.leaving = !parts_.queue.submit(*to.peer, send.message, MessageClass::kHost, Origin::kMatchSend);
-    return !send.leaving && !synchronous;
+    if (send.leaving || synchronous) return false;
+    tell_choice(send);
+    return true;
 }
 
 template <class Env>
@@ -235,6 +248,7 @@ void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
 
 template <class Env>
 void MatchSending<Env>::send_done(MatchSend& send) {
+    tell_choice(send);
     if (send.registered) parts_.registrations.remove(send.handle);
     if (send.number != 0) numbers_.release(send.number);
     core_.events.match_sent(send.face());

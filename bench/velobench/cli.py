@@ -15,6 +15,7 @@ COMMANDS = {
     "outstanding": "time and memory of messages that wait for a sleeping receiver",
     "killer": "MEM's benchmark of unexpected messages, with memory for all of them, some and none",
     "figures": "the figures of the paper FC from simulated runs; with --pictures, the pictures of all CSVs",
+    "mem": "MEM's figure 12 from simulated runs of engines that match",
     "robust": "flow control where partners change, and where they do not, simulated",
     "demo": "all paths of velo in one job, as ./demo shows them after its build",
 }

@@ -100,6 +100,10 @@ def recipe(folder, name, table):
         title, label = IBFC[number]
         title += f" (IBFC figure {number.removesuffix('-1')})" * (number != "10-least")
         return title, label, *(bars(table, shown(table[0][2:])) if table[0][0] == "benchmark" else lines(table))
+    if name.startswith("mem-12-"):
+        what = name.removeprefix("mem-12-")
+        title = "Killer benchmark, processes x messages of a sender" + ("" if what == "beyond" else ", " + what)
+        return title, "time / with memory for all", *bars(table, ("none", "tenth", "half"))
     if name == "real-cost":
         return "2 KiB, every rank active, one rank a node: quartiles over rounds", "over none, %", *cost(table)
     real = re.fullmatch(r"real-(alltoall|pingpong)-(\d+)", name)

@@ -32,7 +32,7 @@ struct Machine {
     uint64_t looks = 0;
 };
 
-constexpr uint32_t kTrial = base::TwoWays::kFirst + base::TwoWays::kWindows * (base::TwoWays::kWindow + 1);
+constexpr uint32_t kTrial = EarlyFetch::kNumbers.first + base::TwoWays::kWindows * (base::TwoWays::kWindow + 1);
 
 TEST(EarlyFetch, the_faster_way_is_found_within_150_messages) {
     Machine gains{.with_ns = 400, .without_ns = 500};

@@ -15,34 +15,40 @@ namespace velo::base {
 /// Pure. Ways are false and true.
 class TwoWays {
   public:
-    /// Things of a window, and windows of a trial.
+    /// Things of a window that is timed, and windows of a trial.
     static constexpr uint32_t kWindow = 16;
     static constexpr uint32_t kWindows = 6;
-    /// Things before the first trial, and between two: the longer, the more often they have changed nothing.
-    static constexpr uint32_t kFirst = 32;
-    static constexpr uint32_t kBetweenMin = 1024;
-    static constexpr uint32_t kBetweenMax = 65536;
+    struct Numbers {
+        /// Things before the first trial, and between two: the longer, the more often they have changed nothing.
+        uint32_t first;
+        uint32_t between_min;
+        uint32_t between_max;
+        /// Those that are done before a window is timed: a way that was not in use has its memory out of the caches.
+        uint32_t lead;
+    };
     /// The other way takes over when it takes less than this part of the time.
     static constexpr double kGain = 0.92;
 
-    explicit TwoWays(bool first) : chosen_(first), way_(first) {}
+    /// `numbers` stay where they are.
+    TwoWays(bool first, const Numbers& numbers)
+        : numbers_(&numbers), left_(numbers.first), between_(numbers.between_min / 2), chosen_(first), way_(first) {}
 
     /// Of the next one.
     [[nodiscard]] bool way() const { return way_; }
     /// The way in use when no trial is on.
     [[nodiscard]] bool chosen() const { return chosen_; }
 
-    /// One begins, or ends, always the same of the two. `like_last`: it is like the one before, and nothing else is in
-    /// between that takes time. `now()`: the time in ns; only called in trials.
+    /// One has ended that was done in this way. `like_last`: it is like the one before, and nothing else is in between
+    /// that takes time. `now()`: the time in ns; only called in trials.
     template <class Now>
-    void one(bool like_last, Now&& now) {
+    void ended(bool way, bool like_last, Now&& now) {
         if (left_ != 0) {
             --left_;
-        } else if (!like_last) {
+        } else if (!like_last || way != way_) {
             done_ = 0;
-        } else if (done_++ == 0) {
+        } else if (done_++ == numbers_->lead) {
             began_ns_ = now();
-        } else if (done_ > kWindow) {
+        } else if (done_ > numbers_->lead + kWindow) {
             end_window(now() - began_ns_);
         }
     }
@@ -60,15 +66,16 @@ class TwoWays {
         const bool changes =
             static_cast<double>(best_ns_[!chosen_]) < kGain * static_cast<double>(best_ns_[chosen_]);
         chosen_ = chosen_ != changes;
-        between_ = changes ? kBetweenMin : std::min(2 * between_, kBetweenMax);
+        between_ = changes ? numbers_->between_min : std::min(2 * between_, numbers_->between_max);
         left_ = between_;
         way_ = chosen_;
         windows_ = 0;
         best_ns_ = {~uint64_t{0}, ~uint64_t{0}};
     }
 
-    uint32_t left_ = kFirst;
-    uint32_t between_ = kBetweenMin / 2;
+    const Numbers* numbers_;
+    uint32_t left_;
+    uint32_t between_;
     uint32_t done_ = 0;     ///< of the present window
     uint32_t windows_ = 0;  ///< of the present trial
     bool chosen_;

@@ -17,6 +17,8 @@ class EarlyFetch {
   public:
     /// With a part of a message's lines it never pays, and a longer one is being written for long.
     static constexpr uint32_t kLinesMax = 9;
+    static constexpr base::TwoWays::Numbers kNumbers = {
+        .first = 32, .between_min = 1024, .between_max = 65536, .lead = 0};
 
     /// Of the next message, those that are asked for before it is there: as many as the last one had.
     [[nodiscard]] uint32_t lines() const { return expected_; }
@@ -30,7 +32,7 @@ class EarlyFetch {
             return;
         }
         if (waited) {
-            ways_.one(lines == lines_, now);
+            ways_.ended(ways_.way(), lines == lines_, now);
         } else {
             ways_.interrupt();
         }
@@ -42,7 +44,7 @@ class EarlyFetch {
     [[nodiscard]] bool chosen() const { return ways_.chosen(); }
 
   private:
-    base::TwoWays ways_{false};
+    base::TwoWays ways_{false, kNumbers};
     uint32_t expected_ = 1;
     uint32_t lines_ = 0;  ///< of the last message that had more than one
 };
