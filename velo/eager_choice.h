@@ -1,8 +1,9 @@
-/// Whether messages of some KiB to a process of the same node go through the ring, or are fetched from their sender.
+/// Whether messages of some KiB to a process of the same node go through the ring, or are fetched from their
+/// sender.
 ///
-/// Through the ring a message is copied twice, by stores; fetched it is copied once, by a call to the system, after the
-/// match. With 16 KiB the ring takes a fifth of the time on one CPU and half as much again on another
-/// (docs/results/mtl.md). So both are tried, for each class of lengths.
+/// Through the ring a message is copied twice, by stores; fetched it is copied once, by a call to the system,
+/// after the match. With 16 KiB the ring takes a fifth of the time on one CPU and half as much again on
+/// another (docs/results/mtl.md). So both are tried, for each class of lengths.
 #pragma once
 
 #include <array>

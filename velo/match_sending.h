@@ -88,7 +88,8 @@ class MatchSending {
     }
     /// Sends what is long, or does not leave at once. `eager`: in granted room.
     [[gnu::noinline]] bool send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                      uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face);
+                                          uint64_t bytes, bool synchronous, bool eager,
+                                          velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
     [[nodiscard]] bool expose(MatchSend& send);
@@ -108,7 +109,8 @@ class MatchSending {
 template <class Env>
 inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                     uint64_t bytes, bool synchronous, velo_match_send_t& face) {
-    const bool eager = bytes <= std::min(to.eager_bytes_max, kShortBytesMax) && to.out.take_grant(bytes, synchronous);
+    const bool eager =
+        bytes <= std::min(to.eager_bytes_max, kShortBytesMax) && to.out.take_grant(bytes, synchronous);
     if (eager && !synchronous && !parts_.matching.is_self(to)) [[likely]] {
         const auto head = match::EagerHeader::of(envelope, 0);
         const MessageParts parts = {.header = &head,
@@ -126,7 +128,8 @@ inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelo
 
 template <class Env>
 bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                   uint64_t bytes, bool synchronous, bool eager, velo_match_send_t& face) {
+                                       uint64_t bytes, bool synchronous, bool eager,
+                                       velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.message.send = &send;
     send.to = &to;
@@ -184,9 +187,7 @@ void MatchSending<Env>::pump(MatchPeer& to) {
         switch (next.kind) {
             case Next::Kind::kNothing: return;
             case Next::Kind::kEnd: parts_.matching.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
-            case Next::Kind::kRequest:
-                request(static_cast<MatchSend&>(*next.ref), next);
-                break;
+            case Next::Kind::kRequest: request(static_cast<MatchSend&>(*next.ref), next); break;
         }
     }
 }

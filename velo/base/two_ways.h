@@ -1,9 +1,9 @@
 /// Which of two ways of doing the same thing takes less time, found out by doing it.
 ///
-/// Things of one kind that follow each other are done in one way for a while, then in the other, by turns, and the time
-/// of a whole window of them decides. It holds what the way costs all who take part, and evens out what differs
-/// from one time to the next; the shortest of several windows is free of what others did meanwhile. Then the better way
-/// is used, and both are tried again ever more rarely.
+/// Things of one kind that follow each other are done in one way for a while, then in the other, by turns,
+/// and the time of a whole window of them decides. It holds what the way costs all who take part, and evens
+/// out what differs from one time to the next; the shortest of several windows is free of what others did
+/// meanwhile. Then the better way is used, and both are tried again ever more rarely.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,13 @@ class TwoWays {
     static constexpr uint32_t kWindow = 16;
     static constexpr uint32_t kWindows = 6;
     struct Numbers {
-        /// Things before the first trial, and between two: the longer, the more often they have changed nothing.
+        /// Things before the first trial, and between two: the longer, the more often they have changed
+        /// nothing.
         uint32_t first;
         uint32_t between_min;
         uint32_t between_max;
-        /// Those that are done before a window is timed: a way that was not in use has its memory out of the caches.
+        /// Those that are done before a window is timed: a way that was not in use has its memory out of the
+        /// caches.
         uint32_t lead;
     };
     /// The other way takes over when it takes less than this part of the time.
@@ -31,15 +33,19 @@ class TwoWays {
 
     /// `numbers` stay where they are.
     TwoWays(bool first, const Numbers& numbers)
-        : numbers_(&numbers), left_(numbers.first), between_(numbers.between_min / 2), chosen_(first), way_(first) {}
+        : numbers_(&numbers),
+          left_(numbers.first),
+          between_(numbers.between_min / 2),
+          chosen_(first),
+          way_(first) {}
 
     /// Of the next one.
     [[nodiscard]] bool way() const { return way_; }
     /// The way in use when no trial is on.
     [[nodiscard]] bool chosen() const { return chosen_; }
 
-    /// One has ended that was done in this way. `like_last`: it is like the one before, and nothing else is in between
-    /// that takes time. `now()`: the time in ns; only called in trials.
+    /// One has ended that was done in this way. `like_last`: it is like the one before, and nothing else is
+    /// in between that takes time. `now()`: the time in ns; only called in trials.
     template <class Now>
     void ended(bool way, bool like_last, Now&& now) {
         if (left_ != 0) {

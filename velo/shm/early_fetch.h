@@ -1,9 +1,9 @@
 /// Whether a reader that waits asks for the lines of the next message before it is there.
 ///
-/// A message's header is written last, so a reader that waits for the header alone pays a second transfer for the
-/// lines behind it. Asked for while they are being written, they come sooner, or the writer has to fetch them back for
-/// its next store: 256 B one way take 20 % less on one CPU and 60 % more on another (docs/design-choices.md). So both
-/// are tried.
+/// A message's header is written last, so a reader that waits for the header alone pays a second transfer for
+/// the lines behind it. Asked for while they are being written, they come sooner, or the writer has to fetch
+/// them back for its next store: 256 B one way take 20 % less on one CPU and 60 % more on another
+/// (docs/design-choices.md). So both are tried.
 #pragma once
 
 #include <cstdint>
