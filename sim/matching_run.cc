@@ -329,7 +329,6 @@ MatchingResult run_matching(const MatchingConfig& given, const MatchingProgram& 
         processes.emplace_back(run, device);
     }
     for (MatchingProcess& process : processes) cluster.schedule(process.device(), 0);
-    uint32_t left = config.processes;
     while (cluster::ClusterDevice* device = cluster.next()) {
         if (const uint64_t stall_ns = cluster.stall_ns(device->clock_ns()); stall_ns != 0) {
             device->spend(stall_ns);
