@@ -196,6 +196,16 @@ class Receiver {
             visit(message.data_inside(), message.bytes_here());
         }
     }
+    /// The handle that came instead of data, of this length. False: there is none.
+    [[nodiscard]] bool read_handle(const Record& taken, std::byte* to, uint32_t bytes) const {
+        const Unmatched message(taken);
+        if (bytes == 0 || message.handle_bytes() != bytes) return false;
+        cells_.for_each_piece(message.cells(), bytes, [&to](const std::byte* data, uint32_t piece) {
+            std::memcpy(to, data, piece);
+            to += piece;
+        });
+        return true;
+    }
     /// Its memory is free. `sender`: that of the message, nullptr if it has ended.
     void release(const Record& taken, Sender* sender) {
         const Unmatched message(taken);
@@ -338,8 +348,10 @@ class Receiver {
             Unmatched::write_inside(record, arrival, granted);
             return Outcome::kRecorded;
         }
-        const CellRef cells = granted ? cells_.store_reserved(arrival.data, arrival.data_bytes)
-                                      : cells_.store(arrival.data, arrival.data_bytes);
+        const bool has_handle = arrival.handle_bytes != 0;
+        const CellRef cells = granted      ? cells_.store_reserved(arrival.data, arrival.data_bytes)
+                              : has_handle ? cells_.store(arrival.handle, arrival.handle_bytes)
+                                           : cells_.store(arrival.data, arrival.data_bytes);
         Unmatched::write(record, arrival, cells, granted);
         return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
     }

@@ -19,6 +19,9 @@ struct Arrival {
     uint64_t bytes = 0;   ///< of its data
     const std::byte* data = nullptr;
     uint32_t data_bytes = 0;    ///< of it, those that have come along
+    /// Instead of data: by what the caller fetches it.
+    const std::byte* handle = nullptr;
+    uint32_t handle_bytes = 0;
     bool keeps_number = false;  ///< the sender has to hear of the match
 };
 
@@ -42,10 +45,12 @@ class Unmatched {
             kInside | (granted ? kGranted : 0) | static_cast<uint32_t>(arrival.bytes) << kLengthShift;
         if (arrival.bytes != 0) std::memcpy(record.body.data(), arrival.data, arrival.bytes);
     }
-    /// `cells`: what came along of its data, or kNoCell, when all of it is with the sender.
+    /// `cells`: what came along of its data, or its handle; kNoCell, when all of it is with the sender.
     static void write(Record& record, const Arrival& arrival, CellRef cells, bool granted) {
-        const Body body = {arrival.number, arrival.bytes, cells, cells == kNoCell ? 0 : arrival.data_bytes};
-        record.note = granted ? kGranted : 0;
+        const bool has_handle = arrival.handle_bytes != 0 && cells != kNoCell;
+        const uint32_t here = has_handle ? arrival.handle_bytes : arrival.data_bytes;
+        const Body body = {arrival.number, arrival.bytes, cells, cells == kNoCell ? 0 : here};
+        record.note = (granted ? kGranted : 0) | (has_handle ? kHandle : 0);
         std::memcpy(record.body.data(), &body, sizeof body);
     }
 
@@ -56,7 +61,12 @@ class Unmatched {
     [[nodiscard]] uint64_t bytes() const { return inside() ? record_.note >> kLengthShift : body().bytes; }
     /// Of these, from the beginning of the message on, those that are here; the others are with the sender.
     [[nodiscard]] uint32_t bytes_here() const {
-        return inside() ? record_.note >> kLengthShift : body().data_bytes;
+        if ((record_.note & kHandle) != 0) return 0;
+        return inside() ? record_.note >> kLengthShift : body().bytes_in_cells;
+    }
+    /// Length of the handle that lies in its cells instead of data; 0: none does.
+    [[nodiscard]] uint32_t handle_bytes() const {
+        return (record_.note & kHandle) != 0 ? body().bytes_in_cells : 0;
     }
     /// 0: the sender is finished with it.
     [[nodiscard]] uint64_t number() const { return inside() ? 0 : body().number; }
@@ -66,13 +76,14 @@ class Unmatched {
   private:
     static constexpr uint32_t kGranted = 1;
     static constexpr uint32_t kInside = 2;
+    static constexpr uint32_t kHandle = 4;
     static constexpr uint32_t kLengthShift = 8;
 
     struct Body {
         uint64_t number;
         uint64_t bytes;
         CellRef cells;
-        uint32_t data_bytes;
+        uint32_t bytes_in_cells;
     };
     static_assert(sizeof(Body) == Record::kBodyBytes);
 

@@ -115,7 +115,7 @@ class MatchReceiving {
         core_.events.match_received_now(receive.face());
     }
     [[gnu::noinline]] bool take_up(MatchReceive& receive, const match::Record& record);
-    void fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle);
+    void fetch(MatchReceive& receive, const match::Place& place);
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
     void grant_first(MatchPeer& to);
@@ -199,18 +199,18 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     const bool has_data = (header.head.flags() & Head::kHasData) != 0;
     const bool has_handle = (header.head.flags() & Head::kHasHandle) != 0;
     const bool tells = (header.head.flags() & Head::kTellsNumber) != 0;
-    velo_handle_t handle = {};
     if (!match::is_of_message(header.head.envelope()) || header.number == 0 ||
         (header.number & kTellsMatch) != 0 || (has_data && bytes_behind != header.bytes) ||
-        (has_handle && (has_data || bytes_behind != sizeof handle)) ||
+        (has_handle && (has_data || bytes_behind != sizeof(match::Place))) ||
         (!has_data && !has_handle && bytes_behind != 0))
         return parts_.matching.malformed();
-    if (has_handle) std::memcpy(&handle, behind, sizeof handle);
     const match::Arrival arrival = {.envelope = header.head.envelope(),
                                     .number = header.number | (tells ? kTellsMatch : 0),
                                     .bytes = header.bytes,
                                     .data = has_data ? behind : nullptr,
                                     .data_bytes = has_data ? static_cast<uint32_t>(header.bytes) : 0,
+                                    .handle = behind,
+                                    .handle_bytes = has_handle ? uint32_t{sizeof(match::Place)} : 0,
                                     .keeps_number = tells};
     const match::Receiver::Result result =
         receiver_->on_request(from.in, arrival, header.age, (header.head.flags() & Head::kFirst) != 0);
@@ -237,8 +237,9 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         copy_in(receive, 0, arrival.data, arrival.data_bytes);
         return receive_done(receive);
     }
-    if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0)
-        return fetch(receive, header.address, handle);
+    match::Place place;
+    if (has_handle) std::memcpy(&place, behind, sizeof place);
+    if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0) return fetch(receive, place);
     if (ask_for_data(receive)) receive_done(receive);
 }
 
@@ -260,18 +261,18 @@ void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint3
         match::read_header(header, data, bytes) ? asking_.find(header.receive) : nullptr;
     if (receive == nullptr || receive->from != &from) return parts_.matching.malformed();
     asking_.release(header.receive);
-    fetch(*receive, header.address, header.handle);
+    fetch(*receive, header.place);
 }
 
 template <class Env>
-void MatchReceiving<Env>::fetch(MatchReceive& receive, uint64_t address, const velo_handle_t& handle) {
+void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place) {
     receive.fetch = {};
     receive.fetch.receive = &receive;
     receive.fetch.kind = VELO_RMA_GET;
     receive.fetch.owner = 1;
     receive.fetch.local = receive.buffer;
-    receive.fetch.remote_address = address;
-    receive.fetch.remote = handle;
+    receive.fetch.remote_address = place.address;
+    receive.fetch.remote = place.handle;
     receive.fetch.bytes = fitting(receive);
     if (parts_.matching.is_self(*receive.from)) {
         std::memcpy(receive.buffer, parts_.matching.sending.data_of(*receive.from, receive.number),
@@ -328,9 +329,15 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
         copy_in(receive, at, data, piece);
         at += piece;
     });
+    match::Place place;
+    const bool has_place = receiver_->read_handle(record, reinterpret_cast<std::byte*>(&place), sizeof place);
     receiver_->release(record, &from.in);
     offers_are_due();
     tell_grant(from);
+    if (has_place && fitting(receive) != 0) {
+        fetch(receive, place);
+        return false;
+    }
     if (!whole) return ask_for_data(receive);
     if ((number & kTellsMatch) != 0)
         parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{receive.number});

@@ -33,7 +33,7 @@ namespace velo {
 using MatchPeer = velo_match_peer;
 
 /// Requests to a peer that have no answer yet.
-inline constexpr uint32_t kMatchWindow = 4;
+inline constexpr uint32_t kMatchWindow = 16;
 
 /// In velo_match_send_t::engine. A WaitingSend until it is accepted.
 struct MatchSend : match::WaitingSend {
@@ -57,8 +57,9 @@ struct MatchSend : match::WaitingSend {
     bool fetched = false;  ///< although the path could carry it
     bool leaving = false;  ///< `message` is in the queue of messages
     bool registered = false;
-    alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> header;
+    alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> header;
 
+    [[nodiscard]] match::Place place() const { return {reinterpret_cast<uint64_t>(data), handle}; }
     [[nodiscard]] velo_match_send_t& face() {
         return *std::launder(reinterpret_cast<velo_match_send_t*>(this));
     }

@@ -208,16 +208,17 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
     const match::RequestHeader header = {.head = match::EagerHeader::of(envelope, flags),
                                          .age = next.age,
                                          .number = send.number,
-                                         .bytes = send.bytes,
-                                         .address = reinterpret_cast<uint64_t>(send.data)};
+                                         .bytes = send.bytes};
     uint32_t header_bytes = sizeof header;
     const auto write = [&](std::byte* at) {
         std::memcpy(at, &header, sizeof header);
-        if (with_handle) std::memcpy(at + sizeof header, &send.handle, sizeof send.handle);
+        if (!with_handle) return;
+        const match::Place place = send.place();
+        std::memcpy(at + sizeof header, &place, sizeof place);
     };
-    if (with_handle) header_bytes += sizeof send.handle;
+    if (with_handle) header_bytes += sizeof(match::Place);
     if (!with_data || parts_.matching.is_self(to)) {
-        std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> bytes;
+        std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> bytes;
         write(bytes.data());
         if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
         return parts_.matching.loop(WireTag::kRequest, {bytes.data(), header_bytes},
@@ -243,8 +244,7 @@ bool MatchSending<Env>::expose(MatchSend& send) {
 template <class Env>
 void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
     if (!expose(send)) return unready_.push_back({send.number, receive});
-    parts_.matching.tell(*send.to, WireTag::kReady,
-                         match::ReadyHeader{receive, reinterpret_cast<uint64_t>(send.data), send.handle});
+    parts_.matching.tell(*send.to, WireTag::kReady, match::ReadyHeader{receive, send.place()});
 }
 
 template <class Env>

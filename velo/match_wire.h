@@ -20,7 +20,7 @@ inline constexpr uint8_t kFirstWireTag = 0xf0;
 
 enum class WireTag : uint8_t {
     kEager = kFirstWireTag,  ///< in room that was granted; EagerHeader, its number if that is told, data
-    kRequest,      ///< RequestHeader, then all of its data, or the handle by which it is fetched, or nothing
+    kRequest,      ///< RequestHeader, then all of its data, or its Place, or nothing
     kAnswer,       ///< of a request
     kGrant,        ///< room that was set aside
     kOffers,       ///< receives that were posted, or the wish to hear of all that waits again
@@ -55,9 +55,14 @@ struct RequestHeader {
     uint32_t age = 0;
     uint64_t number = 0;  ///< the sender's
     uint64_t bytes = 0;
-    uint64_t address = 0;  ///< of its data, at the sender
 };
-static_assert(sizeof(RequestHeader) == 40);
+static_assert(sizeof(RequestHeader) == 32);
+
+/// By which a message's data is fetched.
+struct Place {
+    uint64_t address = 0;  ///< of its data, at the sender
+    velo_handle_t handle = {};
+};
 
 struct GrantHeader {
     uint16_t records = 0;
@@ -103,8 +108,7 @@ struct ClearToSendHeader {
 
 struct ReadyHeader {
     uint64_t receive = 0;
-    uint64_t address = 0;
-    velo_handle_t handle = {};
+    Place place = {};
 };
 
 struct DoneHeader {

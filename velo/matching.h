@@ -90,7 +90,7 @@ class Matching {
     struct Reply : velo_send_t {
         MatchPeer* to = nullptr;
         bool answer = false;
-        alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(velo_handle_t)> bytes_of_it;
+        alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> bytes_of_it;
     };
     struct Looped {
         WireTag tag;

@@ -125,9 +125,8 @@ std::vector<std::byte> any_message(Input& input, const Liar& liar, uint8_t tag) 
             const match::RequestHeader header = {.head = any_head(input),
                                                  .age = static_cast<uint32_t>(input.below(4)),
                                                  .number = any_number(input, liar),
-                                                 .bytes = input.below(600),
-                                                 .address = input.below(3) * 4096};
-            const size_t behind = input.flag() ? header.bytes : input.flag() ? sizeof(velo_handle_t) : 0;
+                                                 .bytes = input.below(600)};
+            const size_t behind = input.flag() ? header.bytes : input.flag() ? sizeof(match::Place) : 0;
             return message_of(header, zeros.bytes().first(behind));
         }
         case match::WireTag::kAnswer:
@@ -152,7 +151,7 @@ std::vector<std::byte> any_message(Input& input, const Liar& liar, uint8_t tag) 
         case match::WireTag::kClearToSend:
             return message_of(match::ClearToSendHeader{any_number(input, liar), input.below(4)});
         case match::WireTag::kReady:
-            return message_of(match::ReadyHeader{any_number(input, liar), input.below(2) * 4096, {}});
+            return message_of(match::ReadyHeader{any_number(input, liar), {input.below(2) * 4096, {}}});
         case match::WireTag::kDone: return message_of(match::DoneHeader{any_number(input, liar)});
     }
     return {};

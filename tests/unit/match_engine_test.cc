@@ -120,6 +120,32 @@ TEST_F(MatchEngine, later_messages_leave_eagerly) {
     EXPECT_GT(job_[1].counters().match_records_hwm, 0u);
 }
 
+/// A request, an answer, and the word that it was fetched; without memory for data also the wish for its handle, and
+/// that. The copy, which both ends make, takes three.
+class UnexpectedLong : public MatchEngine, public testing::WithParamInterface<int> {
+  protected:
+    UnexpectedLong() : MatchEngine(with_room(100, GetParam())) {}
+};
+
+TEST_P(UnexpectedLong, takes_two_messages_more_without_memory_for_its_handle) {
+    const std::vector<std::byte> data = pattern(100000, 7);
+    std::vector<std::byte> buffer(data.size());
+    velo_match_send_t send;
+    velo_match_receive_t receive;
+    EXPECT_FALSE(this->send(1, data, send));
+    progress();
+    (void)this->receive(1, buffer, receive);
+    progress();
+    EXPECT_EQ(done_[0].sends.size(), 1u);
+    EXPECT_EQ(buffer, data);
+    const bool room = GetParam() != 0;
+    // A cell for its handle, and no more.
+    EXPECT_EQ(job_[1].counters().match_data_hwm, static_cast<uint64_t>(GetParam()));
+    EXPECT_EQ(job_[0].counters().on_node_tx_messages + job_[1].counters().on_node_tx_messages, room ? 6u : 8u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bytes, UnexpectedLong, testing::Values(256, 0));
+
 TEST_F(MatchEngine, a_message_that_is_too_long_is_cut) {
     for (const size_t bytes : {size_t{100}, size_t{100000}}) {
         const std::vector<std::byte> data = pattern(bytes, 3);
@@ -263,7 +289,7 @@ TEST_F(MatchEngine, a_peer_that_breaks_the_protocol_breaks_nothing) {
             header.age = below(3);
             header.bytes = below(300);
             if (below(2) == 0) length = static_cast<uint32_t>(sizeof header + header.bytes);
-            if (below(4) == 0) length = sizeof header + sizeof(velo_handle_t);
+            if (below(4) == 0) length = sizeof header + sizeof(match::Place);
             std::memcpy(message.data(), &header, sizeof header);
         }
         // A message that the process has sent to it, somewhat changed: there are numbers in it.

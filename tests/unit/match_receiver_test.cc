@@ -79,6 +79,38 @@ TEST(MatchReceiver, data_lies_in_the_record_in_cells_or_with_the_sender) {
     EXPECT_EQ(rig.receiver.record_budget().used_max(), 3 * sizeof(Record));
 }
 
+TEST(MatchReceiver, a_handle_is_kept_where_there_is_a_cell_for_it) {
+    Rig rig(3, 1);
+    const std::string handle(64, 'h');
+    for (const bool room : {true, false}) {
+        SCOPED_TRACE(room);
+        Arrival request = arrival(0, room ? 1 : 2, "");
+        request.bytes = 5000;
+        request.handle = reinterpret_cast<const std::byte*>(handle.data());
+        request.handle_bytes = static_cast<uint32_t>(handle.size());
+        EXPECT_EQ(rig.receiver.on_request(rig.senders[0], request, 0, true).outcome, Outcome::kRecorded);
+        EXPECT_EQ(rig.receiver.data_budget().used(), kCell);
+    }
+    for (const bool room : {false, true}) {
+        SCOPED_TRACE(room);
+        PostedReceive posted;
+        const RecordRef found =
+            rig.receiver.post(posted, {.context = 0, .source = 0, .tag = room ? 1 : 2}, &rig.senders[0]);
+        ASSERT_NE(found, kNoRecord);
+        const Record taken = rig.receiver.take(found);
+        EXPECT_EQ(Unmatched(taken).bytes(), 5000u);
+        EXPECT_EQ(Unmatched(taken).bytes_here(), 0u);
+        std::string kept(handle.size(), '-');
+        auto* const to = reinterpret_cast<std::byte*>(kept.data());
+        EXPECT_FALSE(rig.receiver.read_handle(taken, to, 63));
+        EXPECT_EQ(rig.receiver.read_handle(taken, to, 64), room);
+        EXPECT_EQ(kept == handle, room);
+        EXPECT_EQ(rig.release(taken), "");
+    }
+    EXPECT_EQ(rig.request(0, 3, "as long as a cell that is free again"), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(0, 4, "as long as a cell that is not there"), Outcome::kDataless);
+}
+
 TEST(MatchReceiver, a_short_message_whose_sender_waits_for_the_match_keeps_its_number) {
     Rig rig(1, 1);
     const auto result = rig.receiver.on_request(rig.senders[0], arrival(0, 1, "short", 77, true), 0, true);
