@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -40,6 +41,15 @@ inline double resident_bytes() {
     long pages = 0, resident = 0;
     file >> pages >> resident;
     return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+/// The most that was resident at a time.
+inline double peak_bytes() {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with("VmHWM:")) return 1024 * std::strtod(line.c_str() + 6, nullptr);
+    }
+    return 0;
 }
 
 /// Waking this seldom takes less than a thousandth of a CPU from those that are measured.

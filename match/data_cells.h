@@ -1,22 +1,28 @@
 /// Memory for the data of unexpected messages: cells of one size, of which a message takes as many as it needs.
 ///
 /// With one size there is no fragmentation, so room that was promised to a sender in cells is there when its message
-/// comes, in whatever order others were freed. Data is copied in and out by the piece.
+/// comes, in whatever order others were freed. A message lies in runs of cells that are side by side, one of them
+/// mostly, so that it is copied in and out in few pieces. Each run has a header, so that in the worst case, a run for
+/// each cell, all of it still fits.
 ///
 /// Owner: the match engine. Thread: the engine's, under its lock.
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
 
 #include "match/budget.h"
-#include "match/pool.h"
+#include "match/supply.h"
 
 namespace velo::match {
 
+/// The first cell of a run.
 using CellRef = uint32_t;
 inline constexpr CellRef kNoCell = ~CellRef{0};
 
@@ -29,73 +35,137 @@ class DataCells {
 
     [[nodiscard]] static constexpr uint32_t cells_of(uint32_t bytes) { return (bytes + kDataBytes - 1) / kDataBytes; }
 
-    /// Keeps a copy. kNoCell: there is no memory for all of it, and nothing has changed, or `bytes` is 0.
+    /// Keeps a copy, in cells_of(bytes) cells. kNoCell: there is no memory for all of it, and nothing has changed, or
+    /// `bytes` is 0.
     [[nodiscard]] CellRef store(const std::byte* data, uint32_t bytes) {
-        if (!cells_.has(cells_of(bytes))) return kNoCell;
-        return fill(data, bytes, [this] { return cells_.take(); });
+        const uint32_t cells = cells_of(bytes);
+        if (!supply_.has(cells) || !reach(supply_.reach_to_take(cells))) return kNoCell;
+        return fill(data, bytes, supply_.take(cells));
     }
     /// The same in cells that were reserved.
     [[nodiscard]] CellRef store_reserved(const std::byte* data, uint32_t bytes) {
-        return fill(data, bytes, [this] { return cells_.take_reserved(); });
+        return fill(data, bytes, supply_.take_reserved(cells_of(bytes)));
     }
     /// False: there is no memory for these, and nothing has changed.
-    [[nodiscard]] bool reserve(uint32_t cells) { return cells_.reserve(cells); }
-    void unreserve(uint32_t cells) { cells_.unreserve(cells); }
+    [[nodiscard]] bool reserve(uint32_t cells) {
+        if (!supply_.may_reserve(cells) || !reach(supply_.reach_to_reserve(cells))) return false;
+        supply_.reserve(cells);
+        return true;
+    }
+    void unreserve(uint32_t cells) { supply_.unreserve(cells); }
 
     /// Calls visit(data, bytes) for each piece, in order, of a message of this length.
     template <class Visit>
     void for_each_piece(CellRef first, uint32_t bytes, Visit&& visit) const {
-        for (CellRef ref = first; bytes != 0; ref = cells_.at(ref).next) {
-            const uint32_t piece = std::min(bytes, kDataBytes);
-            visit(cells_.at(ref).data.data(), piece);
+        for (CellRef ref = first; bytes != 0;) {
+            const Run run = run_at(ref);
+            const uint32_t piece = std::min(bytes, run.cells * kCellBytes - uint32_t{sizeof(Run)});
+            visit(memory_of(ref) + sizeof(Run), piece);
             bytes -= piece;
+            ref = run.next;
         }
     }
 
     /// All cells of a message.
     void free(CellRef first) {
         while (first != kNoCell) {
-            const CellRef next = cells_.at(first).next;
-            cells_.give_back(first);
-            first = next;
+            const Run run = run_at(first);
+            const uint32_t group = first / kGroupCells;
+            groups_[group].free |= ones(run.cells) << first % kGroupCells;
+            first_free_ = std::min(first_free_, group);
+            supply_.give_back(run.cells);
+            first = run.next;
         }
     }
 
     [[nodiscard]] const Budget& budget() const { return budget_; }
-    [[nodiscard]] uint32_t in_use() const { return cells_.in_use(); }
+    [[nodiscard]] uint32_t in_use() const { return supply_.in_use(); }
 
   private:
-    struct Cell {
-        CellRef next;
-        uint32_t unused;
-        std::array<std::byte, kDataBytes> data;
-    };
-    static_assert(sizeof(Cell) == kCellBytes);
+    /// Cells of which runs are made, and which are allocated together.
+    static constexpr uint32_t kGroupCells = 64;
 
-    /// If the system has no memory in the middle of it, the cells that were taken are free again.
-    template <class Take>
-    [[nodiscard]] CellRef fill(const std::byte* data, uint32_t bytes, Take&& take) {
+    struct Run {
+        CellRef next;
+        uint32_t cells;
+    };
+    static_assert(kCellBytes - sizeof(Run) == kDataBytes);
+    struct Group {
+        std::unique_ptr<std::byte[]> memory;
+        uint64_t free = 0;  ///< those of its cells, of those that are made
+    };
+
+    [[nodiscard]] static constexpr uint64_t ones(uint32_t count) { return ~uint64_t{0} >> (kGroupCells - count); }
+    [[nodiscard]] std::byte* memory_of(CellRef ref) const {
+        return &groups_[ref / kGroupCells].memory[size_t{ref % kGroupCells} * kCellBytes];
+    }
+    [[nodiscard]] Run run_at(CellRef ref) const {
+        Run run;
+        std::memcpy(&run, memory_of(ref), sizeof run);
+        return run;
+    }
+    /// After this there are groups for as many cells. Memory that is not written costs nothing.
+    [[nodiscard]] bool reach(uint32_t cells) {
+        try {
+            while (groups_.size() * kGroupCells < cells)
+                groups_.push_back({std::make_unique_for_overwrite<std::byte[]>(size_t{kGroupCells} * kCellBytes)});
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+        return true;
+    }
+
+    /// `made`: of its cells, those that are made now, which are the last ones; the supply has counted all.
+    [[nodiscard]] CellRef fill(const std::byte* data, uint32_t bytes, uint32_t made) {
         CellRef first = kNoCell;
-        CellRef* place = &first;
-        for (uint32_t done = 0; done < bytes;) {
-            const CellRef ref = take();
-            *place = ref;
-            if (ref == kNoCell) {
-                free(first);
-                return kNoCell;
+        std::byte* place = reinterpret_cast<std::byte*>(&first);  // of the reference to the next run
+        CellRef fresh = supply_.made() - made;
+        for (uint32_t cells = cells_of(bytes); cells != 0;) {
+            CellRef ref = fresh;
+            uint32_t length = 0;
+            if (cells > made) {
+                length = take_free(cells - made, ref);
+            } else {
+                length = std::min(cells, kGroupCells - fresh % kGroupCells);
+                made -= length;
+                fresh += length;
             }
-            Cell& cell = cells_.at(ref);
-            const uint32_t piece = std::min(bytes - done, kDataBytes);
-            std::memcpy(cell.data.data(), data + done, piece);
-            done += piece;
-            place = &cell.next;
-            *place = kNoCell;
+            cells -= length;
+            const Run run = {kNoCell, length};
+            const uint32_t piece = std::min(bytes, length * kCellBytes - uint32_t{sizeof run});
+            std::byte* const memory = memory_of(ref);
+            std::memcpy(place, &ref, sizeof ref);
+            std::memcpy(memory, &run, sizeof run);
+            if (piece != 0) std::memcpy(memory + sizeof run, data, piece);
+            place = memory;
+            data += piece;
+            bytes -= piece;
         }
         return first;
     }
+    /// Takes `wanted` free cells that are side by side, or fewer, and at least the one that is free. Returns their number.
+    [[nodiscard]] uint32_t take_free(uint32_t wanted, CellRef& first) {
+        while (groups_[first_free_].free == 0) ++first_free_;
+        uint64_t& free = groups_[first_free_].free;
+        wanted = std::min(wanted, kGroupCells);
+        uint64_t begins = free;  // the first cells of runs that are long enough
+        for (uint32_t length = 1; length < wanted;) {
+            const uint32_t more = std::min(length, wanted - length);
+            begins &= begins >> more;
+            length += more;
+        }
+        const auto begin = static_cast<uint32_t>(std::countr_zero(begins != 0 ? begins : free));
+        const uint32_t length =
+            begins != 0 ? wanted : static_cast<uint32_t>(std::countr_one(free >> begin));
+        free &= ~(ones(length) << begin);
+        first = first_free_ * kGroupCells + begin;
+        return length;
+    }
 
     Budget budget_;
-    Pool<Cell, &Cell::next> cells_{budget_};
+    Supply supply_{budget_, kCellBytes};
+    std::vector<Group> groups_;
+    uint32_t first_free_ = 0;  ///< no group before this one has a free cell
 };
 
 }  // namespace velo::match

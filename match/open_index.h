@@ -81,7 +81,7 @@ class OpenIndex {
 
     /// Lists all records from this one on. False: there is no memory for that.
     [[nodiscard]] bool list(Ref oldest) {
-        if (!links_.reach(records_.made())) return false;
+        if (!links_.reach(records_.supply().made())) return false;
         if (!table_) table_.emplace(links_);
         listed_ = true;
         for (Ref ref = oldest; ref != kNoRecord; ref = records_.at(ref).newer) append(ref);
@@ -90,7 +90,7 @@ class OpenIndex {
     /// The youngest record. Without memory for it the index is given up.
     void append(Ref ref) {
         if (!listed_ || !can_fit(kind_, records_.at(ref).envelope)) return;
-        if (links_.reach(records_.made())) {
+        if (links_.reach(records_.supply().made())) {
             table_->append(ref, links_.key(ref));
         } else {
             give_up();

@@ -91,7 +91,7 @@ class UnexpectedQueue {
     [[nodiscard]] const Budget& budget() const { return budget_; }
     /// For more records, beside those that were reserved.
     [[nodiscard]] uint64_t free_bytes() const {
-        return budget_.available() + uint64_t{records_.spare()} * sizeof(Record);
+        return budget_.available() + uint64_t{records_.supply().spare()} * sizeof(Record);
     }
     /// Whether receives of this open kind find their message without looking at others.
     [[nodiscard]] bool listed(Kind kind) const { return indexes_[index(kind) - 1].listed(); }

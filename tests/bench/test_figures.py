@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from velobench import (compare_tables, demo, hosts_tables, matrix, npb, outstanding, pictures, real_figures, rows,
+from velobench import (compare_tables, demo, flood, hosts_tables, matrix, npb, outstanding, pictures, real_figures, rows,
                        stats, tables)
 
 
@@ -244,6 +244,17 @@ class Others(unittest.TestCase):
                 demo.check_paths({**good, rank: {**good[rank], name: value}}, "log")
         with self.assertRaisesRegex(demo.Failed, "rank 3 printed no counters"):
             demo.check_paths({rank: good[rank] for rank in range(3)}, "log")
+
+    def test_flood_holds_the_receiver_against_its_budgets(self):
+        samples = stats.Samples()
+        for column, receiver in (("none", 65536 + 256), ("small", 500000), ("vader", 1 << 30)):
+            for measure, value in (("receiver", receiver), ("sender", 900), ("s", 1.5)):
+                samples.add((column, "np2", measure, 8), value)
+        text = flood.table(samples, argparse.Namespace(count=10, rounds=1, np=[2], sizes=[8], columns=flood.COLUMNS))
+        self.assertIn("| 2 | 8 | none | 64 | 64 | yes | 900 | 1.50 |", text)
+        self.assertIn("| 2 | 8 | small | 488 | 384 | **no** | 900 | 1.50 |", text)
+        self.assertIn("| 2 | 8 | vader | 1048576 | – | – | 900 | 1.50 |", text)
+        self.assertNotIn("btl", text)
 
     def test_outstanding_compares_with_vader(self):
         samples = stats.Samples()

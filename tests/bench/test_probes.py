@@ -18,6 +18,7 @@ OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--wi
             ("pairs", (), ("--sizes",)))
 BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
             ("everyone", "BYTES", ("alltoall", "label"), ()), ("instructions", "WINDOWS", (), ()),
+            ("flood", "COUNT", ("label",), ("8",)), ("flood", "BYTES", ("label", "8"), ()),
             ("outstanding", "COUNT", ("label",), ("8", "/nowhere")),
             ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
 

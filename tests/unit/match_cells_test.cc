@@ -1,5 +1,6 @@
 /// Data of unexpected messages, kept in cells.
 #include "match/data_cells.h"
+#include "match/pool.h"
 
 #include <gtest/gtest.h>
 
@@ -109,7 +110,7 @@ TEST(Pool, what_is_reserved_is_there) {
                     if (const uint32_t pieces = random() % 20; pool.reserve(pieces)) reserved += pieces;
                     break;
                 case 1: {
-                    const bool may = pool.has(1);
+                    const bool may = pool.supply().has(1);
                     const uint32_t ref = pool.take();
                     EXPECT_EQ(ref != ~0u, may);
                     if (may) keep(ref);
@@ -139,13 +140,13 @@ TEST(Pool, what_is_reserved_is_there) {
                     pool.unreserve(1);
                     --reserved;
             }
-            ASSERT_EQ(pool.reserved(), reserved);
-            ASSERT_EQ(pool.in_use(), taken.size());
-            ASSERT_EQ(budget.used(), others + pool.made() * sizeof(Piece));
+            ASSERT_EQ(pool.supply().reserved(), reserved);
+            ASSERT_EQ(pool.supply().in_use(), taken.size());
+            ASSERT_EQ(budget.used(), others + pool.supply().made() * sizeof(Piece));
             ASSERT_LE(budget.used(), budget.limit());
         }
         while (reserved-- > 0) keep(pool.take_reserved());
-        EXPECT_EQ(pool.in_use(), taken.size());
+        EXPECT_EQ(pool.supply().in_use(), taken.size());
     }
 }
 
@@ -160,6 +161,34 @@ TEST(Pool, others_do_not_take_the_chunk_of_what_is_reserved) {
     pool.at(pool.take()).number = 0;
     for (uint32_t i = 1; i <= pool.kPerChunk; ++i) pool.at(pool.take_reserved()).number = i;
     for (uint32_t i = 0; i <= pool.kPerChunk; ++i) EXPECT_EQ(pool.at(i).number, i);
+}
+
+TEST(DataCells, a_message_is_one_piece_where_cells_are_side_by_side) {
+    const uint32_t bytes = 20 * DataCells::kDataBytes;
+    const std::vector<std::byte> data(bytes);
+    const auto pieces = [](const DataCells& cells, CellRef first, uint32_t length) {
+        uint32_t count = 0;
+        cells.for_each_piece(first, length, [&count](const std::byte*, uint32_t) { ++count; });
+        return count;
+    };
+    DataCells cells(60 * DataCells::kCellBytes);
+    std::vector<CellRef> messages;
+    for (int i = 0; i < 3; ++i) messages.push_back(cells.store(data.data(), bytes));
+    for (const CellRef first : messages) EXPECT_EQ(pieces(cells, first, bytes), 1u);
+    // Every other cell of 20 is free: all of these fit, in a run for each.
+    cells.free(messages[1]);
+    std::vector<CellRef> single;
+    for (int i = 0; i < 20; ++i) single.push_back(cells.store(data.data(), 1));
+    for (size_t i = 0; i < single.size(); i += 2) cells.free(single[i]);
+    const CellRef scattered = cells.store(data.data(), bytes / 2);
+    EXPECT_EQ(pieces(cells, scattered, bytes / 2), 10u);
+    EXPECT_EQ(cells.store(data.data(), 1), kNoCell);
+    // More than a group.
+    DataCells large(1u << 20);
+    EXPECT_EQ(pieces(large, large.store(data.data(), bytes), bytes), 1u);
+    const std::vector<std::byte> longer(100 * DataCells::kDataBytes);
+    const auto length = static_cast<uint32_t>(longer.size());
+    EXPECT_EQ(pieces(large, large.store(longer.data(), length), length), 2u);
 }
 
 TEST(DataCells, nothing_takes_no_cell) {

@@ -1,0 +1,123 @@
+/// A flood of messages that come before their receives: memory of both ends, and time.
+///
+///   mpirun -np 8 … flood LABEL COUNT BYTES
+///
+/// All ranks but the first post their share of COUNT messages at once, and one more. Rank 0 waits for a second outside
+/// MPI, receives the last message of each rank, and then all others in the order in which they were sent. So all
+/// but one come before their receives, without a deep queue to be looked through. Rank 0 prints, as rows of
+/// measuring.h: `receiver`, the most bytes by which its memory has grown; `sender`, the same of the rank that grew
+/// most, for one of its messages; `s`, the time from its first receive on.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "arguments.h"
+#include "ranks.h"
+
+namespace {
+
+using measuring::seconds;
+
+constexpr int kTag = 1;
+constexpr int kLastTag = 2;
+constexpr useconds_t kComputingUs = 1000000;
+
+/// Growth of this process's resident memory, by its peak.
+class Growth {
+  public:
+    Growth() {
+        std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew (proc(5))
+        before_ = measuring::peak_bytes();
+    }
+    [[nodiscard]] double bytes() const { return std::max(0.0, measuring::peak_bytes() - before_); }
+
+  private:
+    double before_;
+};
+
+/// A message begins with its number, as far as that fits.
+void number(std::vector<char>& data, uint32_t of_it) {
+    std::memcpy(data.data(), &of_it, std::min(data.size(), sizeof of_it));
+}
+
+double send_all(uint32_t count, size_t bytes) {
+    // The program's own memory is touched before.
+    std::vector<char> all(bytes * count, 1);
+    std::vector<MPI_Request> requests(count, MPI_REQUEST_NULL);
+    std::vector<char> data(bytes, 1);
+    for (uint32_t i = 0; i < count; ++i) {
+        number(data, i);
+        std::ranges::copy(data, all.begin() + static_cast<std::ptrdiff_t>(bytes * i));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    const Growth growth;
+    for (uint32_t i = 0; i < count; ++i) {
+        MPI_Isend(all.data() + bytes * i, static_cast<int>(bytes), MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[i]);
+    }
+    MPI_Send(nullptr, 0, MPI_BYTE, 0, kLastTag, MPI_COMM_WORLD);
+    MPI_Waitall(static_cast<int>(count), requests.data(), MPI_STATUSES_IGNORE);
+    return growth.bytes() / count;
+}
+
+/// False: a message came out of order.
+bool receive_all(uint32_t count, size_t bytes, int ranks) {
+    std::vector<char> data(bytes), expected(bytes, 1);
+    for (int from = 1; from < ranks; ++from) {
+        MPI_Recv(nullptr, 0, MPI_BYTE, from, kLastTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        number(expected, i);
+        for (int from = 1; from < ranks; ++from) {
+            MPI_Recv(data.data(), static_cast<int>(bytes), MPI_BYTE, from, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (data != expected) return false;
+        }
+    }
+    return true;
+}
+
+/// All have met, and what a first message allocates is there.
+void meet(int self, int ranks, size_t bytes) {
+    std::vector<char> data(bytes);
+    for (int peer = self == 0 ? 1 : 0; peer < (self == 0 ? ranks : 1); ++peer) {
+        MPI_Sendrecv_replace(data.data(), static_cast<int>(bytes), MPI_BYTE, peer, kTag, peer, kTag, MPI_COMM_WORLD,
+                             MPI_STATUS_IGNORE);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const measuring::Session session(argc, argv);
+    if (argc != 4) return session.refuse("flood: usage: mpirun -np N flood LABEL COUNT BYTES");
+    uint32_t count = 0, bytes = 0;
+    std::string error = measuring::parse_number("COUNT", argv[2], {.smallest = 1, .largest = 1u << 30}, count);
+    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 0, .largest = 1u << 20}, bytes);
+    if (error.empty() && session.ranks < 2) error = "two ranks or more are needed";
+    if (!error.empty()) return session.refuse("flood: " + error);
+    const uint32_t each = std::max(1u, count / static_cast<uint32_t>(session.ranks - 1));
+    meet(session.self, session.ranks, bytes);
+    double sender = 0;
+    double most = 0;
+    if (session.self != 0) {
+        sender = send_all(each, bytes);
+        MPI_Reduce(&sender, nullptr, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+        return 0;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    const Growth growth;
+    usleep(kComputingUs);
+    const double start = seconds();
+    if (!receive_all(each, bytes, session.ranks)) {
+        std::fprintf(stderr, "flood: a message is not the one that was sent\n");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    const double taken = seconds() - start;
+    const double grown = growth.bytes();
+    MPI_Reduce(&sender, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    const auto row = [&](const char* measure, double value) {
+        return measuring::row(argv[1], "np" + std::to_string(session.ranks), measure, bytes, value);
+    };
+    measuring::print(row("receiver", grown) + row("sender", most) + row("s", taken));
+    return 0;
+}
