@@ -143,7 +143,7 @@ class DataCells {
         }
         return first;
     }
-    /// Takes `wanted` free cells that are side by side, or fewer, and at least the one that is free. Returns their number.
+    /// Takes up to `wanted` free cells that are side by side; at least one is free. Returns their number.
     [[nodiscard]] uint32_t take_free(uint32_t wanted, CellRef& first) {
         while (groups_[first_free_].free == 0) ++first_free_;
         uint64_t& free = groups_[first_free_].free;

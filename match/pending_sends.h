@@ -52,6 +52,7 @@ class PendingSends {
         uint32_t age = 0;
         bool first = false;   ///< of a request: no other one waits before it
         bool wanted = false;  ///< of a request: it is made again, since a receive is there for it
+        uint32_t waiting = 0;  ///< messages of the queue, with this one
     };
 
     /// The message, of which number and envelope are set, comes last.
@@ -64,6 +65,7 @@ class PendingSends {
         (last_ == kNone ? first_ : store.at(last_).next) = ref;
         last_ = ref;
         if (turn_ == kNone) turn_ = ref;
+        ++size_;
     }
 
     /// The next thing to be sent, for which the caller has room. A message was added, an answer or a pass has come, or
@@ -84,7 +86,12 @@ class PendingSends {
         insert(store, requested_, ref);
         store.at(ref).state = State::kRequested;
         ++unanswered_;
-        return {.kind = Next::Kind::kRequest, .ref = ref, .age = age_, .first = ref == first_, .wanted = again};
+        return {.kind = Next::Kind::kRequest,
+                .ref = ref,
+                .age = age_,
+                .first = ref == first_,
+                .wanted = again,
+                .waiting = size_};
     }
 
     /// The receiver has taken it: it is in the queue no more. False: it was not asked, and nothing has changed.
@@ -92,6 +99,7 @@ class PendingSends {
         if (state_of(store, ref) != State::kRequested) return false;
         const Pending<Ref>& accepted = store.at(ref);
         --unanswered_;
+        --size_;
         remove(store, requested_, ref);
         (accepted.previous == kNone ? first_ : store.at(accepted.previous).next) = accepted.next;
         (accepted.next == kNone ? last_ : store.at(accepted.next).previous) = accepted.previous;
@@ -171,6 +179,7 @@ class PendingSends {
     uint64_t pass_end_ = 0;  ///< messages from this number on are not of the pass
     uint32_t age_ = 0;
     uint32_t unanswered_ = 0;
+    uint32_t size_ = 0;
     bool end_owed_ = false;
 };
 

@@ -77,6 +77,7 @@ class Receiver {
 
     [[nodiscard]] Result on_request(Sender& sender, const Arrival& arrival, uint32_t age, bool first) {
         Refusals& refusals = sender.offers.refusals;
+        refusals.told_waiting(arrival.waiting_width);
         Posted* const fit = posted_.find(arrival.envelope);
         const PostNumber number = fit == nullptr ? kNoPost : fit->number;
         switch (refusals.on_request(age, first, number)) {
@@ -252,15 +253,17 @@ class Receiver {
         return true;
     }
     /// A sender that is to send all that waits again, with the age that resend_all() gives, since there is
-    /// memory for more records; nullptr: none. One at a time, in turn, and only once some memory is free:
-    /// each pass costs the sender's whole queue.
+    /// memory for more records; nullptr: none. One at a time, in turn, and only once there is memory for a good part of
+    /// its messages: each pass costs the sender's whole queue.
     [[nodiscard]] Sender* next_to_restart() const {
-        const Budget& budget = unexpected_.budget();
-        const uint64_t wanted = std::max<uint64_t>(budget.limit() / kRestartPart, sizeof(Record));
-        if (flagged_ == nullptr || restarted_ != nullptr || unexpected_.free_bytes() < wanted) return nullptr;
+        const uint64_t free = unexpected_.free_bytes();
+        const uint64_t wanted =
+            std::max<uint64_t>(unexpected_.budget().limit() / kRestartPart, sizeof(Record));
+        if (flagged_ == nullptr || restarted_ != nullptr || free < wanted) return nullptr;
         Sender* sender = flagged_;
         do {
-            if (!sender->offers.refusals.pass_open()) return sender;
+            const Refusals& refusals = sender->offers.refusals;
+            if (!refusals.pass_open() && refusals.waiting_max() <= kPassParts * free / sizeof(Record)) return sender;
             sender = sender->flagged_behind;
         } while (sender != flagged_);
         return nullptr;
@@ -307,6 +310,9 @@ class Receiver {
   private:
     /// A sender repeats its whole queue only when this part of the records' budget is free.
     static constexpr uint64_t kRestartPart = 8;
+    /// The same when there is memory for one of this number of its messages. (With 16, senders of many messages sent
+    /// each of them five times.)
+    static constexpr uint64_t kPassParts = 4;
 
     [[nodiscard]] static PostedReceive& of(Posted& posted) {
         return reinterpret_cast<PostedReceive&>(posted);  // its first member

@@ -18,6 +18,7 @@
 /// Pure. Owner: the engine's state of a peer that talks. Explored: tests/exhaustive/unexpected_memory_test.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "velo/base/check.h"
@@ -50,6 +51,10 @@ class Refusals {
         seen_ = next;
     }
 
+    /// The sender has said that at most 2^width messages wait with it.
+    void told_waiting(uint8_t width) { waiting_width_ = std::min(width, kWidthMax); }
+    [[nodiscard]] uint64_t waiting_max() const { return uint64_t{1} << waiting_width_; }
+
     [[nodiscard]] bool flagged() const { return flagged_; }
     /// Receives from this number on have not been offered, if the sender is flagged.
     [[nodiscard]] PostNumber seen() const { return seen_; }
@@ -78,6 +83,8 @@ class Refusals {
     }
 
   private:
+    static constexpr uint8_t kWidthMax = 32;
+
     [[nodiscard]] uint32_t begin_pass() {
         pass_open_ = true;
         return ++age_;
@@ -87,6 +94,7 @@ class Refusals {
     uint32_t age_ = 0;
     bool flagged_ = false;
     bool pass_open_ = false;
+    uint8_t waiting_width_ = 0;
 };
 static_assert(sizeof(Refusals) == 16);
 

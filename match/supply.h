@@ -30,7 +30,7 @@ class Supply {
         return wanted > free_ ? made_ + (wanted - free_) : made_;
     }
 
-    /// Takes pieces that has() says are there. Returns the number of them that are to be made now; others are free ones.
+    /// Takes pieces that has() says are there. Returns how many of them the caller makes now; the others are free ones.
     [[nodiscard]] uint32_t take(uint32_t pieces) {
         const uint32_t made = pieces <= spare() ? 0 : pieces - spare();
         free_ -= pieces - made;

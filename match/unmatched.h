@@ -23,6 +23,7 @@ struct Arrival {
     const std::byte* handle = nullptr;
     uint32_t handle_bytes = 0;
     bool keeps_number = false;  ///< the sender has to hear of the match
+    uint8_t waiting_width = 0;  ///< of a request: at most 2^width messages wait with the sender
 };
 
 /// A view of a record, in the queue or taken out of it. A short message whose sender need not hear of it has

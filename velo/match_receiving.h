@@ -211,7 +211,9 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
                                     .data_bytes = has_data ? static_cast<uint32_t>(header.bytes) : 0,
                                     .handle = behind,
                                     .handle_bytes = has_handle ? uint32_t{sizeof(match::Place)} : 0,
-                                    .keeps_number = tells};
+                                    .keeps_number = tells,
+                                    .waiting_width =
+                                        static_cast<uint8_t>(header.head.flags() >> Head::kWaitingShift)};
     const match::Receiver::Result result =
         receiver_->on_request(from.in, arrival, header.age, (header.head.flags() & Head::kFirst) != 0);
     Answer answer = {.number = header.number, .age = header.age};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <span>
@@ -204,7 +205,8 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
     const bool with_handle = !with_data && is_long && !parts_.matching.is_self(to) && expose(send);
     using Head = match::EagerHeader;
     const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (next.first ? Head::kFirst : 0) |
-                           (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0);
+                           (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0) |
+                           static_cast<uint32_t>(std::bit_width(next.waiting - 1)) << Head::kWaitingShift;
     const match::RequestHeader header = {.head = match::EagerHeader::of(envelope, flags),
                                          .age = next.age,
                                          .number = send.number,

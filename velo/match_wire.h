@@ -36,6 +36,8 @@ struct EagerHeader {
     static constexpr uint32_t kFirst = 2;
     static constexpr uint32_t kHasData = 4;
     static constexpr uint32_t kHasHandle = 8;
+    /// Of a request: the flags from this bit on are a number n; at most 2^n messages wait with the sender.
+    static constexpr uint32_t kWaitingShift = 8;
 
     int32_t tag = 0;
     /// The upper half is flags. One field: base::copy_fields() loads four bytes here.

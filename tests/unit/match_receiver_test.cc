@@ -193,6 +193,25 @@ TEST(MatchReceiver, senders_are_restarted_one_at_a_time_in_turn_once_there_is_me
     EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
 }
 
+TEST(MatchReceiver, a_sender_with_many_more_messages_than_fit_is_not_restarted) {
+    Rig rig(4, 0);
+    for (int32_t tag = 0; tag < 4; ++tag) EXPECT_EQ(rig.request(0, tag, "x"), Outcome::kRecorded);
+    const std::string data = "x";
+    Arrival refused = arrival(1, 4, data);
+    refused.waiting_width = 4;  // up to 16, four times as many as there are records
+    EXPECT_EQ(rig.receiver.on_request(rig.senders[1], refused, 0, false).outcome, Outcome::kRefused);
+    std::array<PostedReceive, 4> posted;
+    for (int32_t tag = 0; tag < 4; ++tag) {
+        EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << tag << " records are free";
+        EXPECT_EQ(rig.receive(0, tag, posted[static_cast<size_t>(tag)]), "x");
+    }
+    EXPECT_EQ(rig.receiver.next_to_restart(), &rig.senders[1]);
+    // A peer may say anything.
+    refused.waiting_width = 255;
+    EXPECT_EQ(rig.receiver.on_request(rig.senders[1], refused, 7, false).outcome, Outcome::kRefused);
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr);
+}
+
 TEST(MatchReceiver, a_sender_that_is_refused_again_is_restarted_once) {
     Rig rig(1, 0);
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRecorded);
