@@ -10,6 +10,7 @@
 
 #include "match/numbers.h"
 #include "velo/base/copy.h"
+#include "velo/base/spares.h"
 #include "velo/match_requests.h"
 
 namespace velo {
@@ -46,7 +47,7 @@ class MatchReceiving {
                          velo_match_receive_t& face);
 
     /// Data that was fetched is here, or never will be.
-    void fetched(velo_rma_t& fetch, Status status);
+    void fetched(velo_rma_t& rma, Status status);
     [[nodiscard]] bool due() const { return offers_due_; }
     /// Offers to senders that were refused.
     void drive();
@@ -116,6 +117,7 @@ class MatchReceiving {
     }
     [[gnu::noinline]] bool take_up(MatchReceive& receive, const match::Record& record);
     void fetch(MatchReceive& receive, const match::Place& place);
+    void has_data(MatchReceive& receive, Status status);
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
     void grant_first(MatchPeer& to);
@@ -130,6 +132,7 @@ class MatchReceiving {
     Core& core_;
     Parts& parts_;
     std::optional<match::Receiver> receiver_;
+    base::Spares<MatchReceive::Fetch> fetches_;
     match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
     /// Messages that a probe has taken out and that are with their senders: what is left of them at the end.
     std::unordered_set<velo_match_message*> awaited_;
@@ -268,28 +271,35 @@ void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint3
 
 template <class Env>
 void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place) {
-    receive.fetch = {};
-    receive.fetch.receive = &receive;
-    receive.fetch.kind = VELO_RMA_GET;
-    receive.fetch.owner = 1;
-    receive.fetch.local = receive.buffer;
-    receive.fetch.remote_address = place.address;
-    receive.fetch.remote = place.handle;
-    receive.fetch.bytes = fitting(receive);
     if (parts_.matching.is_self(*receive.from)) {
         std::memcpy(receive.buffer, parts_.matching.sending.data_of(*receive.from, receive.number),
-                    receive.fetch.bytes);
-        return fetched(receive.fetch, Status::kOk);
+                    fitting(receive));
+        return has_data(receive, Status::kOk);
     }
     if (receive.from->ended) return;
-    parts_.transfers.post(*receive.from->peer, receive.fetch);
+    MatchReceive::Fetch& fetch = fetches_.take();
+    fetch = {};
+    fetch.receive = &receive;
+    fetch.kind = VELO_RMA_GET;
+    fetch.owner = 1;
+    fetch.local = receive.buffer;
+    fetch.remote_address = place.address;
+    fetch.remote = place.handle;
+    fetch.bytes = fitting(receive);
+    parts_.transfers.post(*receive.from->peer, fetch);
 }
 
 template <class Env>
-void MatchReceiving<Env>::fetched(velo_rma_t& fetch, Status status) {
-    MatchReceive& receive = *static_cast<MatchReceive::Fetch&>(fetch).receive;
+void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
+    auto& fetch = static_cast<MatchReceive::Fetch&>(rma);
+    MatchReceive& receive = *fetch.receive;
+    fetches_.give_back(fetch);
     // The host has heard of the peer's end.
-    if (status == Status::kPeerDead) return;
+    if (status != Status::kPeerDead) has_data(receive, status);
+}
+
+template <class Env>
+void MatchReceiving<Env>::has_data(MatchReceive& receive, Status status) {
     receive.face().status = static_cast<int>(status);
     parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
     receive_done(receive);

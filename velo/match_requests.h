@@ -37,10 +37,11 @@ inline constexpr uint32_t kMatchWindow = 16;
 
 /// In velo_match_send_t::engine. A WaitingSend until it is accepted.
 struct MatchSend : match::WaitingSend {
+    /// On its way, with the header in front of its data.
     struct Message : velo_send_t {
-        MatchSend* send;
+        MatchSend* send = nullptr;
+        alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> header;
     };
-    Message message = {};  ///< leaves with `header` and data
     MatchPeer* to = nullptr;
     const void* data = nullptr;
     uint64_t bytes = 0;
@@ -55,9 +56,8 @@ struct MatchSend : match::WaitingSend {
     State state = State::kEager;
     bool synchronous = false;
     bool fetched = false;  ///< although the path could carry it
-    bool leaving = false;  ///< `message` is in the queue of messages
+    bool leaving = false;  ///< its Message is in the queue of messages
     bool registered = false;
-    alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> header;
 
     [[nodiscard]] match::Place place() const { return {reinterpret_cast<uint64_t>(data), handle}; }
     [[nodiscard]] velo_match_send_t& face() {
@@ -69,12 +69,12 @@ static_assert(sizeof(MatchSend) <= sizeof(velo_match_send_t) &&
 
 /// In velo_match_receive_t::engine.
 struct MatchReceive : match::PostedReceive {
+    /// Of the data of one that has matched.
     struct Fetch : velo_rma_t {
         MatchReceive* receive;
     };
     MatchReceive(void* to, uint64_t room) : buffer(to), capacity(room) {}
 
-    Fetch fetch;  // set when there is something to fetch: most receives need none
     void* buffer;
     uint64_t capacity;
     MatchPeer* from = nullptr;

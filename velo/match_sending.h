@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "match/numbers.h"
+#include "velo/base/spares.h"
 #include "velo/match_requests.h"
 #include "velo/send_queue.h"
 
@@ -93,6 +94,7 @@ class MatchSending {
                                           velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
+    void leave(MatchSend& send, WireTag tag, std::span<const std::byte> header);
     [[nodiscard]] bool expose(MatchSend& send);
     void make_ready(MatchSend& send, uint64_t receive);
     void send_done(MatchSend& send);
@@ -104,6 +106,7 @@ class MatchSending {
     Core& core_;
     Parts& parts_;
     match::Numbers<MatchSend> numbers_;
+    base::Spares<MatchSend::Message> messages_;
     std::vector<Unready> unready_;
 };
 
@@ -132,7 +135,6 @@ bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& env
                                        uint64_t bytes, bool synchronous, bool eager,
                                        velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
-    send.message.send = &send;
     send.to = &to;
     send.data = data;
     send.bytes = bytes;
@@ -149,24 +151,20 @@ bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& env
     }
     ++core_.counters.match_tx_eager;
     const auto head = match::EagerHeader::of(envelope, synchronous ? match::EagerHeader::kTellsNumber : 0);
+    std::array<std::byte, sizeof head + sizeof send.number> header;
     uint32_t header_bytes = sizeof head;
-    std::memcpy(send.header.data(), &head, sizeof head);
+    std::memcpy(header.data(), &head, sizeof head);
     send.state = synchronous ? MatchSend::State::kUnmatched : MatchSend::State::kEager;
     if (synchronous) {
         send.number = numbers_.take(send);
-        std::memcpy(send.header.data() + sizeof head, &send.number, sizeof send.number);
+        std::memcpy(header.data() + sizeof head, &send.number, sizeof send.number);
         header_bytes += sizeof send.number;
     }
     if (parts_.matching.is_self(to)) {
-        parts_.matching.loop(WireTag::kEager, {send.header.data(), header_bytes}, bytes_of(data, bytes));
+        parts_.matching.loop(WireTag::kEager, {header.data(), header_bytes}, bytes_of(data, bytes));
         return !synchronous;
     }
-    send.message.data[0] = send.header.data();
-    send.message.bytes[0] = header_bytes;
-    send.message.data[1] = data;
-    send.message.bytes[1] = static_cast<uint32_t>(bytes);
-    send.message.tag = static_cast<uint8_t>(WireTag::kEager);
-    send.leaving = !parts_.queue.submit(*to.peer, send.message, MessageClass::kHost, Origin::kMatchSend);
+    leave(send, WireTag::kEager, {header.data(), header_bytes});
     if (send.leaving || synchronous) return false;
     tell_choice(send);
     return true;
@@ -174,7 +172,9 @@ bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& env
 
 template <class Env>
 void MatchSending<Env>::left(velo_send_t& message, Status status) {
-    MatchSend& send = *static_cast<MatchSend::Message&>(message).send;
+    auto& left = static_cast<MatchSend::Message&>(message);
+    MatchSend& send = *left.send;
+    messages_.give_back(left);
     send.leaving = false;
     // Of a failure the host has heard; what waits for the peer goes on waiting.
     if (status == Status::kOk && send.state == MatchSend::State::kEager) send_done(send);
@@ -211,28 +211,34 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
                                          .age = next.age,
                                          .number = send.number,
                                          .bytes = send.bytes};
+    std::array<std::byte, sizeof header + sizeof(match::Place)> bytes;
     uint32_t header_bytes = sizeof header;
-    const auto write = [&](std::byte* at) {
-        std::memcpy(at, &header, sizeof header);
-        if (!with_handle) return;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    if (with_handle) {
         const match::Place place = send.place();
-        std::memcpy(at + sizeof header, &place, sizeof place);
-    };
-    if (with_handle) header_bytes += sizeof(match::Place);
-    if (!with_data || parts_.matching.is_self(to)) {
-        std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> bytes;
-        write(bytes.data());
-        if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
+        std::memcpy(bytes.data() + header_bytes, &place, sizeof place);
+        header_bytes += sizeof place;
+    }
+    if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
+    if (parts_.matching.is_self(to))
         return parts_.matching.loop(WireTag::kRequest, {bytes.data(), header_bytes},
                                     bytes_of(send.data, send.bytes));
-    }
-    write(send.header.data());
-    send.message.data[0] = send.header.data();
-    send.message.bytes[0] = header_bytes;
-    send.message.data[1] = send.data;
-    send.message.bytes[1] = static_cast<uint32_t>(send.bytes);
-    send.message.tag = static_cast<uint8_t>(WireTag::kRequest);
-    send.leaving = !parts_.queue.submit(*to.peer, send.message, MessageClass::kHost, Origin::kMatchSend);
+    leave(send, WireTag::kRequest, {bytes.data(), header_bytes});
+}
+
+/// With all of its data, at once or by left().
+template <class Env>
+void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
+    MatchSend::Message& message = messages_.take();
+    message.send = &send;
+    std::memcpy(message.header.data(), header.data(), header.size());
+    message.data[0] = message.header.data();
+    message.bytes[0] = static_cast<uint32_t>(header.size());
+    message.data[1] = send.data;
+    message.bytes[1] = static_cast<uint32_t>(send.bytes);
+    message.tag = static_cast<uint8_t>(tag);
+    send.leaving = !parts_.queue.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
+    if (!send.leaving) messages_.give_back(message);
 }
 
 template <class Env>

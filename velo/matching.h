@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "velo/base/spares.h"
 #include "velo/match_receiving.h"
 #include "velo/match_sending.h"
 
@@ -105,8 +106,7 @@ class Matching {
     std::deque<MatchPeer> peers_;
     MatchPeer* self_ = nullptr;
     std::deque<Looped> loop_;
-    std::deque<Reply> replies_;
-    base::IntrusiveQueue<velo_send_t> free_replies_;
+    base::Spares<Reply> replies_;
 };
 
 template <class Env>
@@ -134,17 +134,16 @@ void Matching<Env>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, uin
     const MessageParts parts = {
         .header = data, .payload = nullptr, .header_bytes = bytes, .payload_bytes = 0};
     if (parts_.queue.send_now(*to.peer, parts, wire_tag) == Status::kOk) return;
-    auto* reply = static_cast<Reply*>(free_replies_.pop_front());
-    if (reply == nullptr) reply = &replies_.emplace_back();
-    std::memcpy(reply->bytes_of_it.data(), data, bytes);
-    reply->to = &to;
-    reply->answer = answer;
-    reply->data[0] = reply->bytes_of_it.data();
-    reply->bytes[0] = bytes;
-    reply->bytes[1] = 0;
-    reply->tag = wire_tag;
-    if (parts_.queue.submit(*to.peer, *reply, MessageClass::kHost, Origin::kMatchReply)) {
-        free_replies_.push_back(reply);
+    Reply& reply = replies_.take();
+    std::memcpy(reply.bytes_of_it.data(), data, bytes);
+    reply.to = &to;
+    reply.answer = answer;
+    reply.data[0] = reply.bytes_of_it.data();
+    reply.bytes[0] = bytes;
+    reply.bytes[1] = 0;
+    reply.tag = wire_tag;
+    if (parts_.queue.submit(*to.peer, reply, MessageClass::kHost, Origin::kMatchReply)) {
+        replies_.give_back(reply);
     } else {
         to.replies += answer;
     }
@@ -154,7 +153,7 @@ template <class Env>
 void Matching<Env>::reply_left(velo_send_t& message) {
     auto& reply = static_cast<Reply&>(message);
     reply.to->replies -= reply.answer;
-    free_replies_.push_back(&reply);
+    replies_.give_back(reply);
 }
 
 template <class Env>

@@ -25,12 +25,12 @@ static inline uint64_t velo_place(uint32_t context, int32_t source) {
 /* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change
  * meanwhile. */
 typedef struct velo_match_send {
-    uint64_t engine[48];
+    uint64_t engine[25];
 } velo_match_send_t;
 
 /* A receive, from velo_match_receive until `receive_done` is called for it. */
 typedef struct velo_match_receive {
-    uint64_t engine[48];
+    uint64_t engine[14];
     /* Results. */
     int32_t source;
     int32_t tag;
