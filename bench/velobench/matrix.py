@@ -16,6 +16,9 @@ from .stats import Samples, geometric_mean
 
 REFERENCE = "vader"
 CONFIGURATIONS = ("one_node", "two_ranks_a_node", "one_rank_a_node", REFERENCE, "tcp")
+# velo matches, on one node: by default; with each message asked for, as in MEM; and without memory for unexpected ones.
+MATCHING = {"mtl": {}, "mtl_asked": {"btl_velo_unexpected_granted": 0},
+            "mtl_none": {"btl_velo_unexpected_records": 0, "btl_velo_unexpected_bytes": 0}}
 RANKS_A_NODE = {"two_ranks_a_node": 2, "one_rank_a_node": 1}
 # Not part of the command that a table names: places on this machine.
 PLACES = ("--out", "--plugin", "--baseline", "--save-baseline")
@@ -26,8 +29,8 @@ def add_options(options, name, tolerance):
     add("--bin", type=folder, required=True, metavar="DIR", help="where the programs are")
     add("--np", type=numbers(1, "numbers of ranks"), default=[2, 4, 8], metavar="LIST",
         help="numbers of ranks (default: 2,4,8)")
-    add("--configurations", type=words(*CONFIGURATIONS), default=list(CONFIGURATIONS), metavar="LIST",
-        help=f"of {','.join(CONFIGURATIONS)} (default: all)")
+    add("--configurations", type=words(*CONFIGURATIONS, *MATCHING), default=list(CONFIGURATIONS), metavar="LIST",
+        help=f"of {','.join(CONFIGURATIONS)} (default: all of these), and of velo's MTL: {','.join(MATCHING)}")
     add("--rounds", type=number(1, 99), default=1, metavar="N",
         help="each run N times, in turn over the configurations (default: 1)")
     add("--timeout", type=number(1, 1000000, "seconds"), default=300, metavar="S", help="of one run (default: 300)")
@@ -86,10 +89,12 @@ class Runner:
             btl, mca["btl_tcp_if_include"] = "tcp", "lo"
         else:
             btl = "velo"
+            mca |= MATCHING.get(configuration, {})
             if configuration in RANKS_A_NODE:
                 mca["btl_velo_ranks_per_node"] = RANKS_A_NODE[configuration]
         words_ = self.mpi.command(ranks, btl, self.plugin if btl == "velo" else None,
-                                  "none" if crowded or pins_itself else "core", crowded, mca=mca)
+                                  "none" if crowded or pins_itself else "core", crowded,
+                                  pml="cm" if configuration in MATCHING else "ob1", mca=mca)
         status = run_job([*words_, *command], log, self.seconds_max, under=under, folder=self.work)
         return "ok" if status == 0 else "timeout" if timed_out(status) else "failed"
 
