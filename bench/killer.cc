@@ -1,9 +1,9 @@
 /// MEM's killer benchmark (5.1, figure 11): each rank but the first posts its messages at once, with tags 1 to N, and
 /// rank 0 receives them by the last tag first, of each rank in turn.
 ///
-///   mpirun -np 4 … killer LABEL MESSAGES BYTES
+///   mpirun -np 4 … killer LABEL MESSAGES BYTES RUNS
 ///
-/// Rank 0 prints, as rows of measuring.h: `us`, the least time of five runs for one message; `grown`, its bytes of
+/// Rank 0 prints, as rows of measuring.h: `us`, the least time of the runs for one message; `grown`, its bytes of
 /// memory that were not resident before, for one message.
 #include <algorithm>
 #include <cstdio>
@@ -13,8 +13,6 @@
 #include "ranks.h"
 
 namespace {
-
-constexpr int kRuns = 5;
 
 void send_all(int messages, const std::vector<char>& data) {
     std::vector<MPI_Request> requests(static_cast<size_t>(messages));
@@ -38,14 +36,18 @@ void receive_all(int messages, int ranks, std::vector<char>& data) {
 
 int main(int argc, char** argv) {
     measuring::Session session(argc, argv);
-    const int messages = argc == 4 ? std::atoi(argv[2]) : 0;
-    const int bytes = argc == 4 ? std::atoi(argv[3]) : -1;
-    if (messages <= 0 || bytes < 0 || session.ranks < 2) return session.refuse("usage: killer LABEL MESSAGES BYTES");
+    if (argc != 5) return session.refuse("killer: usage: mpirun -np N killer LABEL MESSAGES BYTES RUNS");
+    int messages = 0, bytes = 0, runs = 0;
+    std::string error = measuring::parse_number("MESSAGES", argv[2], {.smallest = 1, .largest = 1u << 24}, messages);
+    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 0, .largest = 1u << 30}, bytes);
+    if (error.empty()) error = measuring::parse_number("RUNS", argv[4], {.smallest = 1, .largest = 1u << 20}, runs);
+    if (error.empty() && session.ranks < 2) error = "two ranks or more are needed";
+    if (!error.empty()) return session.refuse("killer: " + error);
     std::vector<char> data(static_cast<size_t>(bytes), 1);
     const double all = static_cast<double>(messages) * (session.ranks - 1);
     double least = 1e9;
     const double before = measuring::resident_bytes();
-    for (int run = 0; run < kRuns; ++run) {
+    for (int run = 0; run < runs; ++run) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double start = measuring::seconds();
         if (session.self == 0) {

@@ -5,10 +5,9 @@ ob1 and velo's BTL, and over vader, in turn. It prints by how much the receiver'
 set, what a waiting message costs its sender, and how long the receiver takes for all of them."""
 
 import os
-import sys
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, read, run_job
+from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
 from .options import folder, number, numbers, parser, words
 from .stats import Samples
 
@@ -78,11 +77,8 @@ def main(given):
         command = mpi.command(ranks, mpi.sm if column == "vader" else "velo", options.plugin, yields=True,
                               pml="cm" if column in BUDGETS else "ob1", mca=mca)
         command += [program, column, str(options.count), str(size)]
-        if run_job(command, log + ".log", options.timeout, log + ".csv") != 0:
-            print(f"flood: {column}, {ranks} ranks, {size} bytes failed, or took more than {options.timeout} s: {log}.log",
-                  file=sys.stderr)
-            failed = True
-        measured = rows.parse(read(log + ".csv"))
+        measured, good = measured_rows(command, log, options.timeout, f"flood: {column}, {ranks} ranks, {size} bytes")
+        failed |= not good
         kept.add([round_, *row] for row in measured)
         for row in measured:
             samples.add((row.label, row.where, row.measure, row.size), row.value)

@@ -6,10 +6,9 @@ a message beside that with memory for all. The paper says that shortage costs at
 messages a sender of 1, 10 and 100 KiB."""
 
 import os
-import sys
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, read, run_job
+from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
 from .options import folder, number, numbers, parser
 from .stats import Samples, ratio
 
@@ -30,6 +29,8 @@ def arguments(given):
     add("--bytes-max", type=number(1, 1 << 40), default=64 << 20, metavar="N",
         help="a job of more bytes in all is left out (default: 64 MiB)")
     add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
+    add("--runs", type=number(1, 1000000), default=5, metavar="N",
+        help="of a job, of which the least time counts; with hundreds, memory is in use before (default: 5)")
     add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
     add("--timeout", type=number(1, 1000000, "seconds"), default=60, metavar="S", help="of one job (default: 60)")
     add("--out", default=os.path.join(BUILD, "killer"), metavar="DIR", help="for rows and logs (default: build/killer)")
@@ -50,7 +51,7 @@ def budgets(column, messages, size, ranks):
 
 
 def table(samples, options):
-    lines = ["us a message, least of five runs, medians of rounds; ratios to memory for all; B: the receiver's growth a message", "",
+    lines = [f"us a message, least of {options.runs} runs, medians of rounds; ratios to memory for all; B: the receiver's growth a message", "",
              "| ranks | messages | bytes | " + " | ".join(COLUMNS) + " | tenth / plenty | none / plenty | none / asked | plenty B | btl B | vader B |",
              "|--:" * (len(COLUMNS) + 9) + "|"]
     for ranks in options.np:
@@ -86,12 +87,9 @@ def main(given):
         btl = mpi.sm if column == "vader" else "velo"
         pml = "ob1" if column in ("btl", "vader") else "cm"
         command = mpi.command(ranks, btl, options.plugin, yields=True, pml=pml, mca=budgets(column, messages, size, ranks))
-        command += [program, column, str(messages), str(size)]
-        if run_job(command, log + ".log", options.timeout, log + ".csv") != 0:
-            print(f"killer: {column}, {messages} messages of {size} bytes failed, or took more than {options.timeout} s: "
-                  f"{log}.log", file=sys.stderr)
-            failed = True
-        measured = rows.parse(read(log + ".csv"))
+        command += [program, column, str(messages), str(size), str(options.runs)]
+        measured, good = measured_rows(command, log, options.timeout, f"killer: {column}, {messages} messages of {size} bytes")
+        failed |= not good
         kept.add([round_, ranks, *row] for row in measured)
         for row in measured:
             samples.add((ranks, row.label, messages, row.measure, row.size), row.value)

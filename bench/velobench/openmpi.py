@@ -7,6 +7,9 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+
+from . import rows
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 BUILD = os.path.join(ROOT, "build")
@@ -138,6 +141,14 @@ def run_job(command, log, seconds_max, output=None, under=(), folder=None, envir
             except BaseException:
                 job.terminate()
                 raise
+
+
+def measured_rows(command, log, seconds_max, what):
+    """The rows of a probe's job, whose files are `log` with endings, and whether it ended well; if not, it says so."""
+    good = run_job(command, log + ".log", seconds_max, log + ".csv") == 0
+    if not good:
+        print(f"{what} failed, or took more than {seconds_max} s: {log}.log", file=sys.stderr)
+    return rows.parse(read(log + ".csv")), good
 
 
 def timed_out(status):

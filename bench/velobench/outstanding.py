@@ -5,10 +5,9 @@ the time to post and to deliver them, and the resident memory of each, while it 
 received."""
 
 import os
-import sys
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, read, run_job
+from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
 from .options import folder, number, numbers, parser, two_builds, words
 from .stats import Samples, ratio
 
@@ -72,11 +71,8 @@ def main(given):
                 command = mpi.command(2, mpi.sm if column == "vader" else "velo", options.plugins[column == "before"],
                                       mca={"btl_velo_ranks_per_node": 1} if column == "device" else None)
                 command += [program, column, str(options.count), str(size), posted]
-                if run_job(command, log + ".log", options.timeout, log + ".csv") != 0:
-                    print(f"outstanding: the {column} job of {size} bytes failed, or took more than "
-                          f"{options.timeout} s: {log}.log", file=sys.stderr)
-                    failed = True
-                measured = rows.parse(read(log + ".csv"))
+                measured, good = measured_rows(command, log, options.timeout, f"outstanding: the {column} job of {size} bytes")
+                failed |= not good
                 kept.add([round_, *row] for row in measured)
                 for row in measured:
                     samples.add("line" if row.measure == "line" else (row.label, row.measure, row.size), row.value)

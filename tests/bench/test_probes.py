@@ -19,6 +19,8 @@ OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--wi
 BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
             ("everyone", "BYTES", ("alltoall", "label"), ()), ("instructions", "WINDOWS", (), ()),
             ("flood", "COUNT", ("label",), ("8",)), ("flood", "BYTES", ("label", "8"), ()),
+            ("killer", "MESSAGES", ("label",), ("8", "5")), ("killer", "BYTES", ("label", "8"), ("5",)),
+            ("killer", "RUNS", ("label", "8", "8"), ()),
             ("outstanding", "COUNT", ("label",), ("8", "/nowhere")),
             ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
 

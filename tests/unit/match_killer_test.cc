@@ -3,6 +3,7 @@
 /// reverse order.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <deque>
 #include <memory>
 #include <random>
@@ -20,6 +21,8 @@ struct Killer {
     uint64_t records = 0;   ///< budget
     uint16_t granted = 0;   ///< of each sender, beside the budget
     uint32_t bytes = 8;
+    bool forward = false;  ///< the first message is received first
+    uint32_t window = 4;
 };
 
 struct Totals {
@@ -74,14 +77,13 @@ class Exchange {
     [[nodiscard]] const Totals& totals() const { return totals_; }
 
   private:
-    static constexpr uint32_t kWindow = 4;
-
     struct ToReceiver {
         enum class Kind : uint8_t { kEager, kRequest, kEnd };
         Kind kind;
         int32_t tag = 0;
         uint32_t age = 0;
         bool first = false;
+        uint32_t waiting = 1;
     };
     struct ToSender {
         enum class Kind : uint8_t { kAccepted, kRefused, kOffers, kResendAll, kGrant };
@@ -134,7 +136,7 @@ class Exchange {
 
     bool transmit(Peer& peer) {
         using Next = WaitingSends::Machine::Next;
-        const Next next = peer.outgoing.waiting().next(kWindow);
+        const Next next = peer.outgoing.waiting().next(killer_.window);
         if (next.kind == Next::Kind::kNothing) return false;
         if (next.kind == Next::Kind::kEnd) {
             peer.to_receiver.push_back({.kind = ToReceiver::Kind::kEnd, .age = next.age});
@@ -144,7 +146,8 @@ class Exchange {
         peer.to_receiver.push_back({.kind = ToReceiver::Kind::kRequest,
                                     .tag = next.ref->pending.envelope.tag,
                                     .age = next.age,
-                                    .first = next.first});
+                                    .first = next.first,
+                                    .waiting = next.waiting});
         return true;
     }
 
@@ -165,7 +168,8 @@ class Exchange {
             .number = static_cast<uint64_t>(message.tag),
             .bytes = killer_.bytes,
             .data = data.data(),
-            .data_bytes = killer_.bytes};
+            .data_bytes = killer_.bytes,
+            .waiting_width = static_cast<uint8_t>(std::bit_width(message.waiting - 1))};
         const bool eager = message.kind == ToReceiver::Kind::kEager;
         const Receiver::Result result =
             eager ? receiver_.on_eager(known_[i], arrival)
@@ -226,7 +230,8 @@ class Exchange {
     void post_next() {
         while (posts_ < uint64_t{killer_.senders} * killer_.messages) {
             const auto i = static_cast<uint32_t>(posts_ % killer_.senders);
-            const auto tag = static_cast<int32_t>(killer_.messages - posts_ / killer_.senders);
+            const auto turn = static_cast<int32_t>(posts_ / killer_.senders);
+            const int32_t tag = killer_.forward ? turn + 1 : static_cast<int32_t>(killer_.messages) - turn;
             ++posts_;
             const Envelope envelope = {.context = 0, .source = static_cast<int32_t>(i), .tag = tag};
             const RecordRef found = receiver_.post(posted_, envelope, &known_[i]);
@@ -291,6 +296,21 @@ TEST(MatchKiller, ends_within_its_budget_with_few_requests_a_message) {
                         << senders << " x " << messages << ", " << records << " records, " << granted;
                 }
             }
+        }
+    }
+}
+
+/// Receives in the order of sending free a record at a time: a full pass for an eighth of the budget, however many
+/// messages wait, was 25 requests a message.
+TEST(MatchKiller, a_flood_that_is_received_in_order_takes_few_requests_a_message) {
+    for (const uint32_t senders : {1u, 7u, 31u}) {
+        for (const uint64_t records : {8, 64, 1024}) {
+            const Killer killer = {
+                .senders = senders, .messages = 14'000 / senders, .records = records, .forward = true, .window = 16};
+            Exchange run(killer, senders + records);
+            ASSERT_EQ(run.play(), "") << senders << " senders, " << records << " records";
+            EXPECT_LE(run.totals().requests, 2.5 * killer.senders * killer.messages + 64)
+                << senders << " senders, " << records << " records, " << run.totals().full_passes << " full passes";
         }
     }
 }

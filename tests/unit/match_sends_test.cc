@@ -107,6 +107,7 @@ TEST(WaitingSends, request_what_a_queue_that_is_searched_requests) {
                     ASSERT_EQ(next.first, expected.first);
                     if (next.ref != nullptr) {
                         ASSERT_EQ(next.ref->pending.number, static_cast<uint64_t>(expected.ref));
+                        ASSERT_EQ(next.waiting, requests.size() - accepted);
                         asked.push_back({next.ref->pending.number, next.age});
                     }
                     if (next.kind == WaitingSends::Machine::Next::Kind::kEnd) open = false;
