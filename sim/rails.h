@@ -1,0 +1,66 @@
+/// RAILS 5 and 6: how policies of rail allocation do under random messages, at the level of messages.
+/// Policies and reservations are the production machines (rma/rail_policy.h, rma/static_allocation.h,
+/// rma/rail_reservation.h); NICs, buses and network are models (sim/rail_worms.h).
+///
+/// Each process makes messages by itself: sizes and gaps are exponential, destinations the processes of other
+/// nodes with equal probability. Control messages take time at the thread of a NIC and on the way, and no
+/// bandwidth of data. Two runs of equal configuration are equal.
+#pragma once
+
+#include <cstdint>
+
+namespace velo::sim {
+
+enum class RailsPolicy : uint8_t {
+    kBasic,         ///< RAILS 5.2: round robin
+    kStatic,        ///< RAILS 2, algorithm 2
+    kLocalDynamic,  ///< RAILS 3
+    kDynamic,       ///< RAILS 4
+    kHybrid,        ///< RAILS 4.3: basic below short_bytes, else dynamic
+};
+
+/// Times are in cycles. A link and a bus carry a flit a cycle.
+struct RailsConfig {
+    RailsPolicy policy = RailsPolicy::kDynamic;
+    uint32_t nodes = 32;
+    uint32_t processes_per_node = 4;
+    uint32_t rails = 4;
+    uint32_t bytes = 65536;         ///< of a mean message
+    double load = 0.5;              ///< offered flits a cycle, rail and node
+    bool blocking = true;           ///< a process begins a message when its last one has arrived
+    bool pointer_per_node = false;  ///< of round robin; else one a process
+    bool duplex = false;            ///< buses carry both ways at once
+    double both_ways = 1;           ///< capacity of another bus while data goes both ways
+    uint32_t striping_percent = 0;
+    uint32_t short_bytes = 16384;  ///< kHybrid
+    bool ask_all = true;           ///< an RTS on each free rail, as in algorithm 4; else on those to be used
+    uint32_t wait_percent = 50;    ///< of a round trip: the longest random wait after a refusal
+    uint32_t reply_cycles = 300;   ///< of a NIC's thread, for each control message
+    uint32_t control_flits = 16;
+    uint32_t flit_bytes = 2;
+    uint32_t switch_cycles = 6;
+    uint32_t channels = 2;     ///< virtual channels
+    uint32_t warm_up = 100;    ///< in times of a mean message
+    uint32_t measured = 1000;  ///< in times of a mean message
+    uint64_t seed = 1;
+};
+
+/// Of the time after the warm-up.
+struct RailsResult {
+    double offered = 0;         ///< flits a cycle, rail and node, of messages made
+    double accepted = 0;        ///< flits a cycle, rail and node, that arrived
+    double latency_cycles = 0;  ///< mean, of messages that arrived, since they were made
+    uint64_t made = 0;          ///< messages
+    uint64_t messages = 0;      ///< that arrived
+    uint64_t fragments = 0;     ///< of them
+    double tries = 0;           ///< attempts to reserve, for each message reserved for
+    double controls = 0;        ///< control messages between nodes, for each message reserved for
+    double both_ways = 0;       ///< part of the worms that began at a bus with data the other way
+    uint64_t waiting = 0;       ///< messages made and not arrived at the end
+    uint64_t trace_hash = 0;    ///< of all arrivals
+};
+
+/// Throws base::SetupError for what cannot be run. Thread: one.
+[[nodiscard]] RailsResult run_rails(const RailsConfig& config);
+
+}  // namespace velo::sim
