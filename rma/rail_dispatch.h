@@ -1,0 +1,164 @@
+/// Posts the operations of transfers and atomics at the device's ports, and keeps account of what the ports
+/// do (rma/rails.h).
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "rma/pending_op.h"
+#include "rma/rails.h"
+#include "velo/base/text.h"
+#include "velo/device.h"
+
+namespace velo::rma {
+
+/// Of the data.
+[[nodiscard]] constexpr RailDirection direction_of(RmaKind kind) {
+    return kind == RmaKind::kGet ? RailDirection::kReceiving : RailDirection::kSending;
+}
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class RailDispatch {
+  public:
+    using Core = typename Env::Core;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+
+    explicit RailDispatch(Core& core) : core_(core), rails_(core.options.rails) {}
+
+    /// kAgain: the queues of all ports that may be taken are full. kUnsupported: the device does not take
+    /// this, or no rail works. `refused`: rails that it must not take.
+    Status post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused);
+    /// The same; kAgain also while others are under way by a rail that is out.
+    Status post_atomic(State& state, Op& waiting, RmaOperation& operation);
+    /// Of an operation that was posted, `bytes` long. True: the rail has failed it.
+    bool chunk_ended(const Op& waiting, RailDirection direction, uint64_t bytes, Status status) {
+        rails_.ended(waiting.rail, direction, bytes);
+        return account(waiting, status == Status::kOk ? bytes : 0, status);
+    }
+    bool atomic_ended(const Op& waiting, Status status) {
+        rails_.ended(waiting.rail, RailDirection::kSending, kAtomicBytes);
+        --sources_of(*waiting.state->peer).rails.atomics;
+        return account(waiting, status == Status::kOk ? kAtomicBytes : 0, status);
+    }
+
+    PeerSources& sources_of(Peer& peer) { return peer.sources ? *peer.sources : make_sources(peer); }
+    [[nodiscard]] const Rails& rails() const { return rails_; }
+
+  private:
+    static constexpr uint64_t kAtomicBytes = sizeof(uint64_t);
+    /// Lines about rails that fail and come back, which one could do every second.
+    static constexpr uint32_t kLinesMax = 8;
+
+    [[gnu::cold]] PeerSources& make_sources(Peer& peer);
+    bool account(const Op& waiting, uint64_t bytes, Status status);
+    [[gnu::cold]] void report(const Peer& peer, uint32_t rail, Rails::Change change, bool works);
+    [[gnu::cold]] void report_none(const Peer& peer);
+
+    Core& core_;
+    Rails rails_;
+    uint32_t lines_ = 0;
+    bool none_reported_ = false;
+};
+
+template <class Env>
+PeerSources& RailDispatch<Env>::make_sources(Peer& peer) {
+    peer.sources = std::make_unique<PeerSources>();
+    // On the node nothing but time is taken.
+    if (peer.path == VELO_PATH_ON_NODE) peer.sources->direct.bytes_mask = peer.sources->copied.bytes_mask = 0;
+    // The nodes of another job have numbers of their own.
+    if (peer.job == core_.options.identity.job)
+        peer.sources->rails.column = core_.options.static_column(peer.node);
+    return *peer.sources;
+}
+
+template <class Env>
+Status RailDispatch<Env>::post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused) {
+    PeerRails& peer = sources_of(*state.peer).rails;
+    const RailDirection direction = direction_of(operation.kind);
+    for (bool full = false;;) {
+        const uint32_t rail =
+            rails_.pick(state.rails, peer, direction, state.op->bytes, refused, core_.clock.now());
+        if (rail >= Rails::kFull) [[unlikely]] {
+            if (full) return Status::kAgain;
+            report_none(*state.peer);
+            return Status::kUnsupported;
+        }
+        operation.port = static_cast<uint8_t>(rail);
+        const Status status = core_.device->post(operation);
+        if (status == Status::kOk) {
+            waiting.rail = operation.port;
+            rails_.began(rail, peer, direction, operation.bytes);
+        }
+        if (status != Status::kAgain) return status;
+        refused |= rail_bit(rail);
+        full = true;
+    }
+}
+
+template <class Env>
+Status RailDispatch<Env>::post_atomic(State& state, Op& waiting, RmaOperation& operation) {
+    PeerRails& peer = sources_of(*state.peer).rails;
+    const uint32_t rail = rails_.pick_for_atomic(peer, state.peer->index, core_.clock.now());
+    if (rail == Rails::kFull) return Status::kAgain;
+    if (rail == Rails::kNone) return Status::kUnsupported;
+    operation.port = static_cast<uint8_t>(rail);
+    const Status status = core_.device->post(operation);
+    if (status != Status::kOk) return status;
+    waiting.rail = operation.port;
+    rails_.began(rail, peer, RailDirection::kSending, kAtomicBytes);
+    ++peer.atomics;
+    peer.atomics_rail = rail;
+    return status;
+}
+
+template <class Env>
+bool RailDispatch<Env>::account(const Op& waiting, uint64_t bytes, Status status) {
+    Peer& peer = *waiting.state->peer;
+    PeerRails& rails = sources_of(peer).rails;
+    const bool failed = status == Status::kFailed || status == Status::kNotBegun;
+    const Rails::Change change = failed ? rails_.failed(waiting.rail, rails, core_.clock.read())
+                                        : rails_.succeeded(waiting.rail, rails, bytes);
+    if (change == Rails::Change::kNone) [[likely]]
+        return failed;
+    ++(failed ? core_.counters.rail_outages : core_.counters.rail_returns);
+    report(peer, waiting.rail, change, !failed);
+    return failed;
+}
+
+template <class Env>
+void RailDispatch<Env>::report(const Peer& peer, uint32_t rail, Rails::Change change, bool works) {
+    // Of a single one all is said by report_none().
+    if (!rails_.several() || lines_ == kLinesMax) return;
+    ++lines_;
+    std::string text;
+    base::append(text, "rail %u ", rail);
+    if (change == Rails::Change::kPath) base::append(text, "to rank %u ", peer.rank);
+    if (works) {
+        text += "works again";
+    } else {
+        base::append(
+            text,
+            "fails, and is tried again in %g s; until then transfers go by the others. Nothing is lost.",
+            static_cast<double>(core_.options.rails.retry_ns) / 1e9);
+        if (core_.options.rails.own_column != 0) {
+            text += " btl_velo_rails=static has no way around it: local_dynamic is used from now on.";
+        }
+    }
+    if (lines_ == kLinesMax) text += " (There are no more lines about rails; counters go on.)";
+    core_.say(0, text);
+}
+
+template <class Env>
+void RailDispatch<Env>::report_none(const Peer& peer) {
+    if (std::exchange(none_reported_, true)) return;
+    core_.say(0,
+              "the device failed a transfer with rank " + std::to_string(peer.rank) +
+                  (rails_.several() ? ", by all of its rails" : "") +
+                  "; what it fails goes in messages instead, which is slower. Nothing is lost. Look at the "
+                  "device, or at btl_velo_faults.");
+}
+
+}  // namespace velo::rma
