@@ -25,7 +25,9 @@ class Atomics {
     Atomics(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
     void enqueue(State& state) { queue_.push_back(&state); }
-    [[nodiscard]] bool empty() const { return queue_.empty(); }
+    /// One that the device did not begin, before those that were posted after it.
+    void requeue(State& state) { returned_.push_back(&state); }
+    [[nodiscard]] bool empty() const { return queue_.empty() && returned_.empty(); }
     /// Posts what waits, as far as there is room. Returns how many.
     uint32_t drive();
     bool post(State& state);
@@ -33,8 +35,10 @@ class Atomics {
     /// Calls visit(state) for each that waits.
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
-        for (const Transfer* at = queue_.front(); at != nullptr; at = at->next)
-            visit(static_cast<const State&>(*at));
+        for (const auto* queue : {&returned_, &queue_}) {
+            for (const Transfer* at = queue->front(); at != nullptr; at = at->next)
+                visit(static_cast<const State&>(*at));
+        }
     }
 
   private:
@@ -42,16 +46,18 @@ class Atomics {
 
     Core& core_;
     Parts& parts_;
-    base::IntrusiveQueue<Transfer> queue_;  ///< waiting for a cookie, or for the device
+    base::IntrusiveQueue<Transfer> returned_;  ///< by the device, to be posted again before all others
+    base::IntrusiveQueue<Transfer> queue_;     ///< waiting for a cookie, or for the device
 };
 
 template <class Env>
 uint32_t Atomics<Env>::drive() {
     uint32_t started = 0;
-    while (!queue_.empty() && !parts_.pending.full()) {
-        auto* state = static_cast<State*>(queue_.pop_front());
+    while (!empty() && !parts_.pending.full()) {
+        base::IntrusiveQueue<Transfer>& queue = returned_.empty() ? queue_ : returned_;
+        auto* state = static_cast<State*>(queue.pop_front());
         if (!post(*state)) {
-            queue_.push_front(state);
+            queue.push_front(state);
             break;
         }
         ++started;
@@ -88,20 +94,20 @@ template <class Env>
 Status Atomics<Env>::post_to_device(State& state) {
     const velo_rma_t& op = *state.op;
     const bool add = op.atomic == VELO_ATOMIC_ADD;
-    if (op.width != 8 || op.remote.device_key == 0 || parts_.transfers.port_down() ||
-        !core_.device->traits().atomics || (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
+    if (op.width != 8 || op.remote.device_key == 0 || !core_.device->traits().atomics ||
+        (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
         return Status::kUnsupported;
     }
     const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kDeviceAtomic, .state = &state});
-    const RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
-                                    .cookie = parts_.pending.index_of(cookie),
-                                    .peer = state.peer->device_addr(),
-                                    .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
-                                    .key = op.remote.device_key,
-                                    .bytes = 8,
-                                    .operand = op.operand,
-                                    .compare = op.compare};
-    const Status status = core_.device->post(operation);
+    RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
+                              .cookie = parts_.pending.index_of(cookie),
+                              .peer = state.peer->device_addr(),
+                              .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
+                              .key = op.remote.device_key,
+                              .bytes = 8,
+                              .operand = op.operand,
+                              .compare = op.compare};
+    const Status status = parts_.rails.post_atomic(state, *parts_.pending.find(cookie), operation);
     if (status != Status::kOk) parts_.pending.release(cookie);
     return status;
 }

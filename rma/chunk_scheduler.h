@@ -1,10 +1,18 @@
-/// Which chunk of which transfer is issued next.
+/// Which chunk of which transfer is issued next, and whether it may be now: the window of a process.
 ///
-/// A transfer is cut into chunks, so that a large one does not hold a rail, and at most `outstanding_max`
-/// chunks of all transfers are under way: each further one is started by the completion of an earlier one
-/// (RDRP 3). The next chunk is of the transfer with the fewest chunks under way, first in first out among
-/// equals. A slow transfer therefore holds its share of the window and no more, and one that completes fast
-/// is served again at once.
+/// A transfer is cut into chunks of nearly the same length, so that a large one does not hold a rail. All that
+/// is under way is bounded in chunks and in bytes, over all transfers of the process, and each further chunk is
+/// started by the end of an earlier one (RDRP 3).
+///
+/// A *source* is a peer by one way of moving data; all chunks of a source end alike. The next chunk is of the
+/// source with the fewest chunks under way, first in first out among equals, and transfers of one source take
+/// turns. A slow source therefore holds its share of the window and no more, and one whose chunks end fast is
+/// served again at once. A source that has less than its share (window / active sources, at least one chunk)
+/// does not wait until others give back what they have beyond theirs: those may have to wait for a process
+/// that computes.
+///
+/// With c chunks of window and a active sources, at most max(c, a + 1) chunks are under way; while sources
+/// come, those that were there have up to c - 1 beside the shares of the new ones: at most 2 max(c, a + 1).
 ///
 /// A pure machine: no I/O, clock, lock or log, and no allocation after its constructor. Owner: the engine.
 /// Thread: the engine's. Cost of every call: O(1), amortised.
@@ -16,22 +24,57 @@
 #include <vector>
 
 #include "velo/base/check.h"
+#include "velo/base/intrusive_list.h"
 #include "velo/base/status.h"
 
 namespace velo::rma {
+
+struct Source;
 
 /// The scheduler's part of a transfer. The caller owns it, and leaves it alone from post() until
 /// chunk_done() says that it is finished.
 struct Transfer {
     Transfer* next = nullptr;
     Transfer* previous = nullptr;
+    Source* source = nullptr;
     uint64_t bytes = 0;
     uint64_t issued_bytes = 0;
-    uint64_t chunk_bytes = 0;
+    uint32_t chunk_bytes = 0;     ///< most of a chunk
     uint32_t outstanding = 0;     ///< chunks issued and not done
     Status status = Status::kOk;  ///< the first failure stays
 
     [[nodiscard]] bool all_issued() const { return issued_bytes == bytes || status != Status::kOk; }
+    [[nodiscard]] uint32_t next_chunk_bytes() const {
+        const uint64_t left = bytes - issued_bytes;
+        if (left >= 2 * uint64_t{chunk_bytes}) return chunk_bytes;
+        return static_cast<uint32_t>(left <= chunk_bytes ? left : (left + 1) / 2);
+    }
+    /// Makes all chunks nearly as long as each other, and no more of them; the last two share what rounding
+    /// leaves.
+    void make_chunks_equal() {
+        if (bytes <= chunk_bytes) return;
+        const uint64_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
+        const uint64_t equal = (bytes + chunks - 1) / chunks;
+        const uint64_t aligned = (equal + kAlignment - 1) & ~(kAlignment - 1);
+        chunk_bytes = static_cast<uint32_t>(aligned > chunk_bytes ? equal : aligned);
+    }
+
+  private:
+    static constexpr uint64_t kAlignment = 64;  ///< a cache line
+};
+
+/// The scheduler's part of a source. The caller owns it, and keeps it where it is while it is active.
+struct Source {
+    Source* next = nullptr;
+    Source* previous = nullptr;
+    base::IntrusiveList<Transfer> waiting;  ///< transfers of which something is not issued, in their turns
+    uint32_t chunks = 0;                    ///< under way
+    /// Bits of a chunk's length that count in bytes: none of those that take the time of this process only,
+    /// and no room in a network.
+    uint32_t bytes_mask = UINT32_MAX;
+    bool held = false;  ///< put_back() was called, and not resume()
+
+    [[nodiscard]] bool active() const { return !waiting.empty() || chunks != 0; }
 };
 
 /// One chunk to issue.
@@ -46,131 +89,220 @@ class ChunkScheduler {
     /// Limit of Chunk::bytes.
     static constexpr uint64_t kChunkBytesMax = std::numeric_limits<decltype(Chunk::bytes)>::max();
 
-    explicit ChunkScheduler(uint32_t outstanding_max)
-        : waiting_(size_t{outstanding_max} + 1), outstanding_max_(outstanding_max) {
-        VELO_CHECK(outstanding_max > 0, "outstanding_max %u", outstanding_max);
+    explicit ChunkScheduler(uint32_t chunks_max, uint64_t bytes_max = UINT64_MAX)
+        : chunks_max_(chunks_max), waiting_(size_t{chunks_max} + 1) {
+        set_bytes_max(bytes_max);
+        VELO_CHECK(chunks_max > 0 && bytes_max > 0, "a window of %u chunks, %llu bytes", chunks_max,
+                   number(bytes_max));
     }
 
     /// Takes a transfer of at least one byte, `bytes` and `chunk_bytes` filled in.
-    void post(Transfer& transfer) {
-        VELO_CHECK(transfer.bytes > 0, "a transfer of no bytes, chunk %llu", number(transfer.chunk_bytes));
-        VELO_CHECK(transfer.chunk_bytes > 0 && transfer.chunk_bytes <= kChunkBytesMax, "chunk %llu",
-                   number(transfer.chunk_bytes));
+    void post(Transfer& transfer, Source& source) {
+        VELO_CHECK(transfer.bytes > 0 && transfer.chunk_bytes > 0, "a transfer of %llu bytes, chunk %u",
+                   number(transfer.bytes), transfer.chunk_bytes);
+        transfer.source = &source;
         transfer.issued_bytes = 0;
         transfer.outstanding = 0;
         transfer.status = Status::kOk;
-        append(transfer);
+        transfer.make_chunks_equal();
+        if (!source.active()) ++active_;
+        const bool waited = !source.waiting.empty();
+        source.waiting.push_back(transfer);
+        if (!waited) append(source);
     }
 
-    /// The next chunk that may be issued now. False: none until chunk_done() or post().
+    /// The next chunk that may be issued now. False: none until chunk_done(), post(), resume() or a larger
+    /// window.
     bool next(Chunk& chunk) {
-        VELO_DCHECK(outstanding_ <= outstanding_max_, "%u of %u chunks", outstanding_, outstanding_max_);
-        if (outstanding_ == outstanding_max_ || waiting_count_ == 0) return false;
-        // A waiting operation has at most as many chunks under way as there are in all.
-        while (waiting_[fewest_].front == nullptr) {
-            ++fewest_;
-            VELO_DCHECK(fewest_ <= outstanding_, "%u transfers wait, unseen", waiting_count_);
-        }
-        Transfer& transfer = *waiting_[fewest_].front;
-        remove(transfer);
-        chunk.transfer = &transfer;
-        chunk.offset = transfer.issued_bytes;
-        chunk.bytes =
-            static_cast<uint32_t>(std::min(transfer.chunk_bytes, transfer.bytes - transfer.issued_bytes));
-        VELO_DCHECK(chunk.bytes > 0, "all %llu bytes are issued", number(transfer.bytes));
-        transfer.issued_bytes += chunk.bytes;
+        Source* source = fewest();
+        if (source == nullptr) return none();
+        Transfer& transfer = *source->waiting.front;
+        const uint32_t bytes = transfer.next_chunk_bytes();
+        const uint32_t counted = bytes & source->bytes_mask;
+        if (!admits(*source, counted)) return none();
+        if (source != sole_) unfile(*source);
+        chunk = {.transfer = &transfer, .offset = transfer.issued_bytes, .bytes = bytes};
+        VELO_DCHECK(bytes > 0, "all %llu bytes are issued", number(transfer.bytes));
+        transfer.issued_bytes += bytes;
         ++transfer.outstanding;
-        ++outstanding_;
-        if (!transfer.all_issued()) append(transfer);
+        ++source->chunks;
+        ++chunks_;
+        bytes_ += counted;
+        const bool all = transfer.issued_bytes == transfer.bytes;
+        if (all || transfer.next != nullptr) {
+            source->waiting.remove(transfer);
+            if (!all) source->waiting.push_back(transfer);
+        }
+        if (source->waiting.empty()) {
+            --waiting_count_;
+            sole_ = nullptr;
+        } else if (source != sole_) {
+            file(*source);
+        }
         return true;
     }
 
-    /// A chunk that next() has just given, and that cannot be issued now. It comes again, first among equals.
+    /// A chunk that next() has just given, and that cannot be issued now. Its source is left alone until
+    /// resume(), and then begins with this chunk.
     void put_back(const Chunk& chunk) {
         Transfer& transfer = *chunk.transfer;
-        VELO_CHECK(transfer.issued_bytes == chunk.offset + chunk.bytes, "%llu bytes issued, not %llu",
-                   number(transfer.issued_bytes), number(chunk.offset + chunk.bytes));
+        Source& source = *transfer.source;
+        VELO_CHECK(transfer.issued_bytes == chunk.offset + chunk.bytes && !source.held,
+                   "%llu bytes issued, not %llu", number(transfer.issued_bytes),
+                   number(chunk.offset + chunk.bytes));
         VELO_CHECK(transfer.status == Status::kOk, "a chunk of a transfer that failed: %s",
                    to_string(transfer.status));
-        if (!transfer.all_issued()) remove(transfer);
+        if (!source.waiting.empty()) remove(source);
+        if (!transfer.all_issued()) source.waiting.remove(transfer);
         transfer.issued_bytes = chunk.offset;
-        release(transfer);
-        prepend(transfer);
+        release(transfer, chunk.bytes);
+        source.waiting.push_front(transfer);
+        source.held = true;
+        append(source);
     }
 
-    /// A chunk has ended. True: it was its transfer's last, and the transfer is the caller's again. After a
-    /// failure no further chunk is issued, and the transfer ends with its outstanding ones.
-    [[nodiscard]] bool chunk_done(Transfer& transfer, Status status) {
-        const bool waits = !transfer.all_issued();
-        if (waits) remove(transfer);
-        release(transfer);
-        if (transfer.status == Status::kOk) transfer.status = status;
-        if (!transfer.all_issued()) append(transfer);
+    /// Chunks that were put back may be issued again.
+    void resume() {
+        while (!held_.empty()) {
+            Source& source = *held_.front;
+            remove(source);
+            source.held = false;
+            append(source);
+        }
+    }
+
+    /// A chunk of `bytes` has ended. True: it was its transfer's last, and the transfer is the caller's
+    /// again. After a failure no further chunk is issued, and the transfer ends with its outstanding ones.
+    [[nodiscard]] bool chunk_done(Transfer& transfer, uint32_t bytes, Status status) {
+        Source& source = *transfer.source;
+        const bool filed = !source.waiting.empty() && &source != sole_;
+        if (filed) unfile(source);
+        release(transfer, bytes);
+        if (filed) file(source);
+        if (status != Status::kOk && transfer.status == Status::kOk) [[unlikely]] {
+            fail(transfer, status);
+        }
+        if (!source.active()) {
+            source.held = false;
+            --active_;
+        }
         return transfer.outstanding == 0 && transfer.all_issued();
     }
+
+    /// The window in bytes, from now on. Chunks under way beyond it end as they would have.
+    void set_bytes_max(uint64_t bytes_max) { bytes_max_ = std::clamp<uint64_t>(bytes_max, 1, kBytesMax); }
 
     /// Shows every transfer of which something has not been issued.
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
-        for (const List& list : waiting_) {
-            for (const Transfer* at = list.front; at != nullptr; at = at->next) visit(*at);
-        }
+        const auto show = [&](const Source* source) {
+            for (; source != nullptr; source = source->next)
+                for (const Transfer* at = source->waiting.front; at != nullptr; at = at->next) visit(*at);
+        };
+        show(sole_);
+        for (const List& list : waiting_) show(list.front);
+        show(held_.front);
     }
 
-    [[nodiscard]] uint32_t outstanding() const { return outstanding_; }
-    [[nodiscard]] bool idle() const { return outstanding_ == 0 && waiting_count_ == 0; }
+    /// Under way.
+    [[nodiscard]] uint32_t chunks() const { return chunks_; }
+    [[nodiscard]] uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] uint64_t bytes_max() const { return bytes_max_; }
+    /// Most that were, whenever next() had no more.
+    [[nodiscard]] uint32_t chunks_hwm() const { return chunks_hwm_; }
+    [[nodiscard]] uint64_t bytes_hwm() const { return bytes_hwm_; }
+    [[nodiscard]] uint32_t active_sources() const { return active_; }
+    [[nodiscard]] bool idle() const { return active_ == 0; }
 
   private:
-    struct List {
-        Transfer* front = nullptr;
-        Transfer* back = nullptr;
-    };
+    using List = base::IntrusiveList<Source>;
+    static constexpr uint64_t kBytesMax = uint64_t{1} << 62;
     /// For %llu, whatever uint64_t is.
     [[nodiscard]] static constexpr unsigned long long number(uint64_t value) { return value; }
 
-    /// The list of what has as many chunks under way as this transfer.
-    [[nodiscard]] List& list_of(const Transfer& transfer) {
-        VELO_CHECK(transfer.outstanding < waiting_.size(), "%u chunks under way, of %u", transfer.outstanding,
-                   outstanding_max_);
-        return waiting_[transfer.outstanding];
+    /// The source to serve next, or nullptr: none waits.
+    [[nodiscard]] Source* fewest() {
+        if (sole_ != nullptr || waiting_count_ == 0) return sole_;
+        while (waiting_[fewest_].empty()) {
+            ++fewest_;
+            VELO_DCHECK(fewest_ < waiting_.size(), "%u sources wait, unseen", waiting_count_);
+        }
+        return waiting_[fewest_].front;
     }
-    void append(Transfer& transfer) { insert(transfer, list_of(transfer).back, nullptr); }
-    void prepend(Transfer& transfer) { insert(transfer, nullptr, list_of(transfer).front); }
-    void insert(Transfer& transfer, Transfer* before, Transfer* behind) {
-        List& list = list_of(transfer);
-        VELO_DCHECK(before == nullptr || before->next == behind, "a list of %u is broken",
-                    transfer.outstanding);
-        transfer.previous = before;
-        transfer.next = behind;
-        (before == nullptr ? list.front : before->next) = &transfer;
-        (behind == nullptr ? list.back : behind->previous) = &transfer;
-        fewest_ = std::min(fewest_, transfer.outstanding);
-        ++waiting_count_;
+    [[nodiscard]] bool admits(const Source& source, uint64_t bytes) const {
+        if ((chunks_ < chunks_max_ || chunks_ <= active_) && bytes_ + bytes <= bytes_max_) [[likely]]
+            return true;
+        if (source.chunks == 0) return true;
+        const uint64_t share = (uint64_t{source.chunks} + 1) * active_;
+        return share <= chunks_max_ && share * bytes <= bytes_max_;
     }
-    void remove(Transfer& transfer) {
-        List& list = list_of(transfer);
-        VELO_CHECK(waiting_count_ > 0, "a transfer of %llu bytes does not wait", number(transfer.bytes));
-        VELO_DCHECK(
-            transfer.previous == nullptr ? list.front == &transfer : transfer.previous->next == &transfer,
-            "a transfer of %llu bytes is in no list", number(transfer.bytes));
-        (transfer.previous == nullptr ? list.front : transfer.previous->next) = transfer.next;
-        (transfer.next == nullptr ? list.back : transfer.next->previous) = transfer.previous;
-        transfer.next = transfer.previous = nullptr;
-        --waiting_count_;
-    }
-    /// A chunk is under way no longer. The transfer is in no list.
-    void release(Transfer& transfer) {
-        VELO_CHECK(transfer.outstanding > 0 && outstanding_ >= transfer.outstanding, "%u of %u chunks",
-                   transfer.outstanding, outstanding_);
-        --transfer.outstanding;
-        --outstanding_;
+    bool none() {
+        chunks_hwm_ = std::max(chunks_hwm_, chunks_);
+        bytes_hwm_ = std::max(bytes_hwm_, bytes_);
+        return false;
     }
 
-    std::vector<List> waiting_;  ///< by chunks under way: transfers of which something is not issued
-    uint32_t outstanding_max_;
-    uint32_t outstanding_ = 0;
-    uint32_t waiting_count_ = 0;
-    uint32_t fewest_ = 0;  ///< no list below it has a transfer
+    /// Sources with as many chunks under way as the window has, or more, are one list.
+    [[nodiscard]] List& list_of(const Source& source) {
+        return source.held ? held_ : waiting_[std::min<size_t>(source.chunks, waiting_.size() - 1)];
+    }
+    /// A source begins to wait.
+    void append(Source& source) {
+        if (source.held) return file(source);
+        if (++waiting_count_ == 1) {
+            sole_ = &source;
+            return;
+        }
+        if (sole_ != nullptr) file(*sole_);
+        sole_ = nullptr;
+        file(source);
+    }
+    /// A source waits no longer.
+    void remove(Source& source) {
+        if (&source != sole_) unfile(source);
+        if (source.held) return;
+        sole_ = nullptr;
+        --waiting_count_;
+    }
+    void file(Source& source) {
+        list_of(source).push_back(source);
+        if (!source.held) fewest_ = std::min(fewest_, source.chunks);
+    }
+    void unfile(Source& source) { list_of(source).remove(source); }
+
+    /// Nothing more of it is issued.
+    [[gnu::cold]] void fail(Transfer& transfer, Status status) {
+        Source& source = *transfer.source;
+        const bool waited = !transfer.all_issued();
+        transfer.status = status;
+        if (!waited) return;
+        if (source.waiting.front == source.waiting.back) remove(source);
+        source.waiting.remove(transfer);
+    }
+    /// A chunk is under way no longer. Its source is in no list.
+    void release(Transfer& transfer, uint32_t bytes) {
+        Source& source = *transfer.source;
+        VELO_CHECK(transfer.outstanding > 0, "a chunk of %u bytes ends, of none", bytes);
+        VELO_DCHECK(source.chunks > 0 && chunks_ > 0 && bytes_ >= (bytes & source.bytes_mask),
+                    "%u of %u chunks, %llu bytes", source.chunks, chunks_, number(bytes_));
+        --transfer.outstanding;
+        --source.chunks;
+        --chunks_;
+        bytes_ -= bytes & source.bytes_mask;
+    }
+
+    uint32_t chunks_max_;
+    uint64_t bytes_max_ = kBytesMax;
+    Source* sole_ = nullptr;     ///< the only one that waits; in no list, because it needs no order
+    std::vector<List> waiting_;  ///< by chunks under way: sources of which something is not issued
+    List held_;                  ///< of those, the ones that were put back
+    uint64_t bytes_ = 0;
+    uint64_t bytes_hwm_ = 0;
+    uint32_t chunks_ = 0;
+    uint32_t chunks_hwm_ = 0;
+    uint32_t active_ = 0;
+    uint32_t waiting_count_ = 0;  ///< sources in `waiting_`, or 1 for `sole_`
+    uint32_t fewest_ = 0;         ///< no list below it has a source
 };
 
 }  // namespace velo::rma

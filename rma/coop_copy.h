@@ -153,7 +153,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
                                   .translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
         if (status == Status::kOk && address == remote) break;
         if (!parts_.transfers.find_remote(state)) {
-            parts_.transfers.chunk_done(state, Status::kAtuFault);
+            parts_.transfers.chunk_done(state, chunk.bytes, Status::kAtuFault);
             return true;
         }
     }
@@ -329,7 +329,7 @@ bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     if (status == Status::kAtuFault) {
         parts_.transfers.chunk_refused(state, offset, bytes);
     } else {
-        parts_.transfers.chunk_done(state, status);
+        parts_.transfers.chunk_done(state, bytes, status);
     }
     return true;
 }

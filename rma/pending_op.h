@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "rma/chunk_scheduler.h"
+#include "rma/rails.h"
 #include "velo/base/status.h"
 #include "velo/device.h"
 #include "velo/velo.h"
@@ -15,8 +16,15 @@ template <class Peer>
 struct TransferState : Transfer {
     velo_rma_t* op = nullptr;
     Peer* peer = nullptr;
-    ChunkScheduler* scheduler = nullptr;
+    RailMask rails = 0;  ///< that its chunks take; none before the first
     uint8_t finds = 0;  ///< times that its memory was looked for by address
+};
+
+/// The two ways of moving data of a peer's, one of which waits for the peer to enter progress; and its rails.
+struct PeerSources {
+    Source direct;
+    Source copied;
+    PeerRails rails;
 };
 
 /// An operation that waits for an answer, or for a direct copy that may be refused. A cookie names it.
@@ -38,7 +46,10 @@ struct PendingOp {
     uint32_t received = 0;
     bool pushing = false;  ///< a copied put that still reads its source
     uint8_t block = 0;     ///< of CoopCopy
+    uint8_t rail = 0;      ///< of what is with the device
+    uint8_t failures = 0;  ///< of a chunk
     Status refused = Status::kOk;
+    uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
 
     /// It ends by a message of its peer's.
     [[nodiscard]] bool by_message() const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "rma/adaptive_window.h"
 #include "rma/chunk_scheduler.h"
 #include "rma/coop_copy.h"
 #include "rma/pending_op.h"
@@ -36,10 +37,15 @@ class Transfers {
     static_assert(sizeof(State) <= sizeof(velo_rma_t::engine));
 
     Transfers(Core& core, Parts& parts)
-        : core_(core), parts_(parts), scheduler_(static_cast<uint32_t>(core.options.params.outstanding)) {}
+        : core_(core),
+          parts_(parts),
+          scheduler_(static_cast<uint32_t>(core.options.params.outstanding), core.options.window_bytes),
+          adaptive_(static_cast<uint32_t>(core.options.params.chunk), core.options.window_bytes) {
+        if (core.options.window_adaptive) scheduler_.set_bytes_max(adaptive_.bytes());
+    }
 
     void post(Peer& peer, velo_rma_t& op);
-    [[nodiscard]] bool idle() const { return scheduler_.idle() && copying_.empty(); }
+    [[nodiscard]] bool idle() const { return scheduler_.idle(); }
     /// Issues what may be issued, atomics first. Returns how many chunks and atomics were started.
     uint32_t drive();
     uint32_t take_notifications();
@@ -50,17 +56,15 @@ class Transfers {
     // For the other parts of the rendezvous.
     bool find_remote(State& state);
     void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
-    void chunk_done(State& state, Status status);
+    void chunk_done(State& state, uint32_t bytes, Status status);
     void finished(velo_rma_t& op, Status status);
     void give_up_direct(Peer& peer);
     void report_denied_copies(const Peer& peer);
-    [[nodiscard]] bool port_down() const { return port_down_; }
+    [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
     /// Calls visit(state) for each transfer of which something has not been issued.
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
-        const auto show = [&](const Transfer& transfer) { visit(static_cast<const State&>(transfer)); };
-        scheduler_.for_each_waiting(show);
-        for (const Peer* peer : copying_) peer->copies->for_each_waiting(show);
+        scheduler_.for_each_waiting([&](const Transfer& transfer) { visit(static_cast<const State&>(transfer)); });
     }
 
   private:
@@ -70,32 +74,32 @@ class Transfers {
 
     /// Each time an operation's memory is looked for by address, another registration of it was revoked.
     static constexpr uint8_t kFindsMax = 64;
-    /// Transfers in a row that the device fails, until it is not asked any more.
-    static constexpr uint32_t kPortFailuresMax = 16;
+    /// Rails that a chunk is tried on, until it goes in messages; some of them may be one.
+    static constexpr uint32_t kChunkFailuresMax = 16;
     /// An on-node direct copy is made in pieces of this size, and the other is the limit of what is copied in
     /// one go before others get their turn.
-    static constexpr uint64_t kDirectChunkBytes = 1u << 20;
+    static constexpr uint32_t kDirectChunkBytes = 1u << 20;
     static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
 
-    ChunkScheduler& copies_of(Peer& peer);
-    uint32_t drive_scheduler(ChunkScheduler& scheduler);
+    uint32_t drive_scheduler();
     Issued issue(const Chunk& chunk);
     bool issue_direct_on_node(State& state, const Chunk& chunk, Cookie cookie);
     Status copy_on_node(const State& state, const Chunk& chunk);
-    Status issue_on_device(State& state, const Chunk& chunk, Cookie cookie);
+    Status issue_on_device(State& state, const Chunk& chunk, Cookie cookie, RailMask refused);
+    [[gnu::cold]] void repeat(Cookie cookie);
+    [[gnu::cold]] void drive_repeats();
     void issue_copied(State& state, uint64_t offset, uint32_t bytes, Cookie cookie);
     [[nodiscard]] bool claim_denial_report();
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
-    void device_chunk_ended(const Op& op, Cookie cookie, Status status);
-    [[gnu::cold]] void port_failed(const Peer& peer);
+    void device_chunk_ended(Op& waiting, Cookie cookie, Status status);
+    void atomic_ended(const Op& waiting, Status status, uint64_t old_value);
+    void measured(const Op& chunk);
 
     Core& core_;
     Parts& parts_;
-    ChunkScheduler scheduler_;    ///< of direct transfers
-    std::vector<Peer*> copying_;  ///< peers with transfers that go in messages
-    uint32_t port_failures_ = 0;  ///< in a row
-    bool port_down_ = false;
-    bool port_reported_ = false;
+    ChunkScheduler scheduler_;
+    AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
+    std::vector<Cookie> repeats_;  ///< chunks that a rail failed, and for which the others have no room
     bool denied_copies_reported_ = false;
 };
 
@@ -119,9 +123,8 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
         return;
     }
     const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.device_key != 0);
-    state->scheduler = direct ? &scheduler_ : &copies_of(peer);
     state->bytes = op.bytes;
-    state->chunk_bytes = static_cast<uint64_t>(core_.options.params.chunk);
+    state->chunk_bytes = static_cast<uint32_t>(core_.options.params.chunk);
     if (peer.path == VELO_PATH_ON_NODE) {
         if (op.kind == VELO_RMA_GET) {
             state->chunk_bytes = CoopCopy<Env>::kBlockBytesMax;
@@ -129,7 +132,8 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
             state->chunk_bytes = kDirectChunkBytes;
         }
     }
-    state->scheduler->post(*state);
+    PeerSources& sources = parts_.rails.sources_of(peer);
+    scheduler_.post(*state, direct ? sources.direct : sources.copied);
     drive();
 }
 
@@ -164,22 +168,8 @@ void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes
         const Issued issued = issue({.transfer = &state, .offset = offset, .bytes = bytes});
         VELO_CHECK(issued != Issued::kHeld, "a chunk for rank %u is held", state.peer->rank);
     } else {
-        chunk_done(state, Status::kAtuFault);
+        chunk_done(state, bytes, Status::kAtuFault);
     }
-}
-
-/// The scheduler of transfers with a peer that go in messages.
-template <class Env>
-ChunkScheduler& Transfers<Env>::copies_of(Peer& peer) {
-    if (!peer.copies) {
-        peer.copies =
-            std::make_unique<ChunkScheduler>(static_cast<uint32_t>(core_.options.params.outstanding));
-    }
-    if (!peer.in_copying) {
-        peer.in_copying = true;
-        copying_.push_back(&peer);
-    }
-    return *peer.copies;
 }
 
 template <class Env>
@@ -188,31 +178,23 @@ uint32_t Transfers<Env>::drive() {
     if (core_.driving) return 0;
     core_.driving = true;
     uint32_t started = parts_.atomics.drive();
-    started += drive_scheduler(scheduler_);
-    for (size_t i = 0; i < copying_.size(); ++i) {
-        Peer& peer = *copying_[i];
-        started += drive_scheduler(*peer.copies);
-        if (i < copying_.size() && copying_[i] == &peer && peer.copies->idle()) {
-            peer.in_copying = false;
-            copying_[i] = copying_.back();
-            copying_.pop_back();
-            --i;
-        }
-    }
+    started += drive_scheduler();
     core_.driving = false;
     return started;
 }
 
 template <class Env>
-uint32_t Transfers<Env>::drive_scheduler(ChunkScheduler& scheduler) {
+uint32_t Transfers<Env>::drive_scheduler() {
+    if (!repeats_.empty()) drive_repeats();
+    scheduler_.resume();
     Chunk chunk;
     uint64_t copied = 0;
     uint32_t started = 0;
-    while (copied < kDirectBytesPerTurn && !parts_.pending.full() && scheduler.next(chunk)) {
+    while (copied < kDirectBytesPerTurn && !parts_.pending.full() && scheduler_.next(chunk)) {
         const Issued issued = issue(chunk);
         if (issued == Issued::kHeld) {
-            scheduler.put_back(chunk);
-            break;
+            scheduler_.put_back(chunk);
+            continue;
         }
         if (issued == Issued::kCopied) copied += chunk.bytes;
         ++started;
@@ -235,7 +217,7 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
     const Cookie cookie =
         parts_.pending.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
     if (state.peer->direct && state.peer->path == VELO_PATH_DEVICE) {
-        const Status status = issue_on_device(state, chunk, cookie);
+        const Status status = issue_on_device(state, chunk, cookie, 0);
         if (status == Status::kAgain) {
             ++core_.counters.rma_held;
             parts_.pending.release(cookie);
@@ -267,7 +249,7 @@ bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, Cook
     if (status == Status::kOk)
         (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += chunk.bytes;
     parts_.pending.release(cookie);
-    chunk_done(state, status);
+    chunk_done(state, chunk.bytes, status);
     return true;
 }
 
@@ -294,14 +276,19 @@ Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
     return atu.after_copy(status, nla, key);
 }
 
-/// kAgain: the device's queue is full; any other status but kOk: it does not take this. The slot is still
-/// taken.
+/// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The slot
+/// is still taken. `refused`: rails that it must not take.
 template <class Env>
-Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie cookie) {
+Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie cookie, RailMask refused) {
     const velo_rma_t& op = *state.op;
-    if (op.remote.device_key == 0 || port_down_) return Status::kUnsupported;
-    parts_.pending.find(cookie)->kind = Op::Kind::kDeviceChunk;
-    const RmaOperation operation = {
+    if (op.remote.device_key == 0) return Status::kUnsupported;
+    Op& waiting = *parts_.pending.find(cookie);
+    waiting.kind = Op::Kind::kDeviceChunk;
+    if (core_.options.window_adaptive) {
+        waiting.begun_ns = core_.clock.read();
+        adaptive_.began(waiting.begun_ns, scheduler_.bytes() == chunk.bytes);
+    }
+    RmaOperation operation = {
         .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
         .cookie = parts_.pending.index_of(cookie),
         .peer = state.peer->device_addr(),
@@ -309,7 +296,27 @@ Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie 
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.device_key,
         .bytes = chunk.bytes};
-    return core_.device->post(operation);
+    return parts_.rails.post_chunk(state, waiting, operation, refused);
+}
+
+/// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
+/// it twice does no harm.
+template <class Env>
+void Transfers<Env>::repeat(Cookie cookie) {
+    Op& waiting = *parts_.pending.find(cookie);
+    State& state = *waiting.state;
+    const Chunk chunk = {.transfer = &state, .offset = waiting.offset, .bytes = waiting.bytes};
+    if (waiting.failures < kChunkFailuresMax) {
+        const Status status = issue_on_device(state, chunk, cookie, rail_bit(waiting.rail));
+        if (status == Status::kAgain) repeats_.push_back(cookie);
+        if (status == Status::kOk || status == Status::kAgain) return;
+    }
+    issue_copied(state, chunk.offset, chunk.bytes, cookie);
+}
+
+template <class Env>
+void Transfers<Env>::drive_repeats() {
+    for (const Cookie cookie : std::exchange(repeats_, {})) repeat(cookie);
 }
 
 template <class Env>
@@ -370,8 +377,8 @@ void Transfers<Env>::report_denied_copies(const Peer& peer) {
 }
 
 template <class Env>
-void Transfers<Env>::chunk_done(State& state, Status status) {
-    if (state.scheduler->chunk_done(state, status)) finished(*state.op, state.status);
+void Transfers<Env>::chunk_done(State& state, uint32_t bytes, Status status) {
+    if (scheduler_.chunk_done(state, bytes, status)) finished(*state.op, state.status);
 }
 
 template <class Env>
@@ -417,70 +424,74 @@ uint32_t Transfers<Env>::take_notifications() {
     Notification notification;
     while (core_.device->poll_notification(notification)) {
         ++taken;
-        const Op* found = parts_.pending.find_index(notification.cookie);
+        Op* found = parts_.pending.find_index(notification.cookie);
         if (notification.kind != kNotifyRequester || found == nullptr ||
             (found->kind != Op::Kind::kDeviceChunk && found->kind != Op::Kind::kDeviceAtomic)) {
             ++core_.counters.engine_malformed;
             continue;
         }
-        const Op waiting = *found;
         const Cookie cookie = parts_.pending.cookie_of(notification.cookie);
-        if (waiting.kind == Op::Kind::kDeviceChunk) {
-            device_chunk_ended(waiting, cookie, notification.status);
+        if (found->kind == Op::Kind::kDeviceChunk) {
+            device_chunk_ended(*found, cookie, notification.status);
             continue;
         }
+        const Op waiting = *found;
         parts_.pending.release(cookie);
-        if (notification.status == Status::kUnsupported) {
-            waiting.state->op->remote.device_key = 0;  // in a message
-            const bool posted = parts_.atomics.post(*waiting.state);
-            VELO_CHECK(posted, "an atomic for rank %u is held", waiting.state->peer->rank);
-        } else {
-            // One that failed may have been carried out, so it is not repeated.
-            parts_.atomics.done(*waiting.state, notification.status, notification.value);
-        }
+        atomic_ended(waiting, notification.status, notification.value);
     }
     return taken;
 }
 
-/// A chunk that the device could not move goes in messages: to move it twice does no harm.
 template <class Env>
-void Transfers<Env>::device_chunk_ended(const Op& waiting, Cookie cookie, Status status) {
+void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
     State& state = *waiting.state;
-    switch (status) {
-        case Status::kUnsupported:
-            give_up_direct(*state.peer);
-            issue_copied(state, waiting.offset, waiting.bytes, cookie);
-            return;
-        case Status::kFailed:
-            port_failed(*state.peer);
-            issue_copied(state, waiting.offset, waiting.bytes, cookie);
-            return;
-        case Status::kOk: {
-            const bool get = state.op->kind == VELO_RMA_GET;
-            (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += waiting.bytes;
-            port_failures_ = 0;
-            break;
-        }
-        default: break;
+    parts_.rails.atomic_ended(waiting, status);
+    if (status == Status::kNotBegun) return parts_.atomics.requeue(state);
+    if (status == Status::kUnsupported) {
+        state.op->remote.device_key = 0;  // in a message
+        const bool posted = parts_.atomics.post(state);
+        VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
+        return;
+    }
+    // One that failed may have been carried out, so it is not repeated.
+    parts_.atomics.done(state, status, old_value);
+}
+
+template <class Env>
+void Transfers<Env>::device_chunk_ended(Op& waiting, Cookie cookie, Status status) {
+    State& state = *waiting.state;
+    const bool get = state.op->kind == VELO_RMA_GET;
+    const uint64_t offset = waiting.offset;
+    const uint32_t bytes = waiting.bytes;
+    const RailDirection direction = direction_of(get ? RmaKind::kGet : RmaKind::kPut);
+    if (parts_.rails.chunk_ended(waiting, direction, bytes, status)) [[unlikely]] {
+        ++core_.counters.rma_repeated;
+        ++waiting.failures;
+        if (state.status == Status::kOk) return repeat(cookie);
+        status = state.status;
+    }
+    if (status == Status::kUnsupported) {
+        give_up_direct(*state.peer);
+        issue_copied(state, offset, bytes, cookie);
+        return;
+    }
+    if (status == Status::kOk) {
+        (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
+        if (core_.options.window_adaptive) measured(waiting);
     }
     parts_.pending.release(cookie);
     if (status == Status::kAtuFault) {
-        chunk_refused(state, waiting.offset, waiting.bytes);
+        chunk_refused(state, offset, bytes);
     } else {
-        chunk_done(state, status);
+        chunk_done(state, bytes, status);
     }
 }
 
-/// One failure may be a transfer's own; after some in a row the port counts as down, and is not tried again.
 template <class Env>
-void Transfers<Env>::port_failed(const Peer& peer) {
-    ++core_.counters.rma_repeated;
-    if (++port_failures_ == kPortFailuresMax) port_down_ = true;
-    if (std::exchange(port_reported_, true)) return;
-    core_.say(0,
-              "the device failed a transfer with rank " + std::to_string(peer.rank) +
-                  "; what it fails goes in messages instead, which is slower. Nothing is lost. Look at the "
-                  "device, or at btl_velo_faults.");
+void Transfers<Env>::measured(const Op& chunk) {
+    const uint64_t now_ns = core_.clock.read();
+    adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes);
+    scheduler_.set_bytes_max(adaptive_.bytes());
 }
 
 /// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
@@ -504,7 +515,7 @@ void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
     } else if (status == Status::kAtuFault) {
         chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
     } else {
-        chunk_done(*waiting.state, status);
+        chunk_done(*waiting.state, waiting.bytes, status);
     }
 }
 

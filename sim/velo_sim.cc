@@ -12,6 +12,8 @@
 
 #include "sim/matching_command.h"
 #include "sim/process.h"
+#include "sim/rails_command.h"
+#include "sim/saturation_command.h"
 #include "sim/simulation.h"
 #include "velo/base/read_number.h"
 
@@ -284,10 +286,25 @@ int main(int argc, char** argv) {
     add_host(app, arguments);
     add_run(app, arguments);
     const MatchingCommand matching(app);
+    const RailsCommand rails(app);
+    const AllocationCommand allocation(app);
+    const SaturationCommand saturation(app);
     CLI11_PARSE(app, argc, argv);
     try {
         if (matching.given()) {
             matching.run();
+            return EXIT_SUCCESS;
+        }
+        if (rails.given()) {
+            rails.run();
+            return EXIT_SUCCESS;
+        }
+        if (allocation.given()) {
+            allocation.run();
+            return EXIT_SUCCESS;
+        }
+        if (saturation.given()) {
+            saturation.run();
             return EXIT_SUCCESS;
         }
         return run(arguments);

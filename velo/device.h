@@ -140,6 +140,14 @@ static_assert(sizeof(Notification) == 16);
 
 struct NetworkOptions;
 
+/// The network that a device emulates by the clock, for one that has none: rates, so that what a slow receiver or
+/// a busy rail costs others is seen. Nothing of it is for users' jobs.
+struct LinkOptions {
+    uint32_t bytes_per_us = 0;       ///< of a port, each way; 0: nothing is emulated
+    uint32_t sink_bytes_per_us = 0;  ///< taken by this process, from all ports; 0: as fast as they bring it
+    uint32_t buffer_bytes = 0;       ///< on the way to a process, until a sender's port is held up
+};
+
 /// Arguments that a device is opened with.
 /// The host's log, of lines for the user; levels as those of velo_host_t::log.
 struct DeviceLog {
@@ -161,6 +169,7 @@ struct DeviceConfig {
     uint32_t mailbox_slots = 0;
     uint32_t contact_slots = 0;  ///< of the mailbox, for Admission::kContact
     uint32_t ports = 1;
+    LinkOptions link{};
     bool shares_cpus = false;  ///< processes take turns: what is asked of one may be late
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()

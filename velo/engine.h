@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <mutex>
 
 #include "velo/device_pause.h"
@@ -288,7 +289,19 @@ void Engine<S>::counters(velo_counters_t& out) const {
         out.match_records_hwm = receiver->record_budget().used_max();
         out.match_data_hwm = receiver->data_budget().used_max();
     }
+    const rma::ChunkScheduler& scheduler = parts_.transfers.scheduler();
+    out.rma_window_bytes = scheduler.bytes_max();
+    out.rma_chunks_hwm = scheduler.chunks_hwm();
+    out.rma_bytes_hwm = scheduler.bytes_hwm();
     if (!core.device) return;
+    const rma::Rails& rails = parts_.rails.rails();
+    out.rails_out = static_cast<uint64_t>(std::popcount(rails.out()));
+#define VELO_RAIL(rail)                                      \
+    out.rail_operations_##rail = rails.counters(rail).chunks; \
+    out.rail_bytes_##rail = rails.counters(rail).bytes;      \
+    out.rail_failed_##rail = rails.counters(rail).failed;
+    VELO_RAIL(0) VELO_RAIL(1) VELO_RAIL(2) VELO_RAIL(3) VELO_RAIL(4) VELO_RAIL(5) VELO_RAIL(6) VELO_RAIL(7)
+#undef VELO_RAIL
     const DeviceCounters device = core.device->counters();
     const PacketChannelCounters& packets = core.packets->counters();
 #define VELO_DEVICE_COUNTER(name, field, text) out.name = device.field;

@@ -259,8 +259,9 @@ void EngineMessages<Env>::on_pull_data(const velo_peer& peer, const EngineHeader
     waiting->received += bytes;
     if (waiting->received != waiting->bytes) return;
     State& state = *waiting->state;
+    const uint32_t moved = waiting->bytes;
     parts_.pending.release(header.cookie);
-    parts_.transfers.chunk_done(state, Status::kOk);
+    parts_.transfers.chunk_done(state, moved, Status::kOk);
 }
 
 template <class Env>

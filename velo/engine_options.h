@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "flowctl/plan.h"
+#include "rma/rails.h"
 #include "velo/device.h"
 #include "velo/network_device.h"
 #include "velo/shared_settings.h"
@@ -28,6 +30,15 @@ struct EngineOptions {
     bool network_wanted = false;  ///< by the user: without it velo is not used at all
     std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
     bool single_copy = true;
+    uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
+    bool window_adaptive = false;        ///< less, by measuring
+    rma::RailsSettings rails;
+    std::optional<rma::StaticAllocation> static_rails;  ///< of the job's nodes, under that policy
+    /// Rails on which a node of the job sends under static allocation; 0: another policy, or no such node.
+    [[nodiscard]] rma::RailMask static_column(uint32_t of) const {
+        if (!static_rails || of >= static_rails->nodes() || static_rails->rails() == 0) return 0;
+        return rma::repeat_column(static_rails->column(of), static_rails->rails(), rails.rails);
+    }
     /// More ranks of the job than CPUs on this host: a peer that has its part in anything may not be running.
     bool shares_cpus = false;
 };

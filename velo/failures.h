@@ -210,7 +210,7 @@ void Failures<Env>::reclaim() {
 
 template <class Env>
 bool Failures<Env>::idle(const velo_peer& peer) const {
-    if (peer.in_pending || peer.in_copying) return false;
+    if (peer.in_pending) return false;
     if (parts_.coop.assists(peer)) return false;
     bool refers = false;
     const auto look_at = [&](const State& state) { refers |= state.peer == &peer; };

@@ -233,6 +233,61 @@ void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smalles
     check_power_of_two(name, value);
 }
 
+constexpr uint32_t kPortsMost = 8;  // that the parameter can be
+
+/// The window of transfers (RDRP 4.1).
+void set_window(EngineOptions& options) {
+    const velo_params_t& params = options.params;
+    const std::string_view window = params.window;
+    if (window != "fixed" && window != "adaptive") {
+        throw SetupError("btl_velo_window=" + std::string(window) + " is not one of fixed, adaptive");
+    }
+    options.window_adaptive = window == "adaptive";
+    const auto chunk = static_cast<uint64_t>(params.chunk);
+    const auto bytes = static_cast<uint64_t>(params.window_bytes);
+    if (bytes != 0 && bytes < chunk) {
+        throw SetupError("btl_velo_window_bytes=" + std::to_string(bytes) + " is less than btl_velo_chunk=" +
+                         std::to_string(chunk) + "; a chunk must fit into the window: raise one or lower the other");
+    }
+    options.window_bytes = bytes != 0 ? bytes : static_cast<uint64_t>(params.outstanding) * chunk;
+}
+
+/// Rails of the device and their allocation (RAILS). Numbers of nodes come from the job, so all its processes find the
+/// same columns.
+void set_rails(EngineOptions& options) {
+    using rma::RailRule;
+    const velo_params_t& params = options.params;
+    const auto rails = static_cast<uint32_t>(params.ports);
+    const std::string_view rule = params.rails;
+    if (rule != "static" && rule != "round_robin" && rule != "local_dynamic" && rule != "hybrid") {
+        throw SetupError("btl_velo_rails=" + std::string(rule) +
+                         " is not one of static, round_robin, local_dynamic, hybrid");
+    }
+    options.rails = {.rails = rails,
+                     .policy = {.rule = rule == "round_robin" ? RailRule::kRoundRobin
+                                        : rule == "hybrid"    ? RailRule::kHybrid
+                                                              : RailRule::kLocalDynamic,
+                                .striping_percent = static_cast<uint32_t>(params.striping),
+                                .fragment_bytes_min = static_cast<uint64_t>(params.chunk),
+                                .short_bytes = static_cast<uint64_t>(params.rail_short)},
+                     .retry_ns = static_cast<uint64_t>(params.rail_retry) * 1'000'000};
+    if (rule != "static" || !options.device_used) return;
+    const velo_identity_t& identity = options.identity;
+    const auto per_node = static_cast<uint32_t>(params.ranks_per_node);
+    const uint32_t nodes = per_node != 0 ? (identity.job_size + per_node - 1) / per_node : identity.hosts;
+    const auto fewest = rma::fewest_rails(rma::StaticRule::kOptimal, nodes);
+    if (!fewest || *fewest > rails) {
+        throw SetupError("btl_velo_rails=static joins at most " +
+                         std::to_string(rma::most_nodes(rma::StaticRule::kOptimal, rails)) + " nodes by " +
+                         std::to_string(rails) + " rails, and the job has " + std::to_string(nodes) + "; " +
+                         (fewest && *fewest <= kPortsMost
+                              ? "set btl_velo_ports=" + std::to_string(*fewest) + ", or another rule"
+                              : "choose another rule"));
+    }
+    options.static_rails = rma::StaticAllocation::make(rma::StaticRule::kOptimal, *fewest, nodes);
+    options.rails.own_column = options.static_column(options.node);
+}
+
 }  // namespace
 
 uint64_t read_param(std::string_view name, std::string_view text, const base::NumberRange& range) {
@@ -294,6 +349,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
     }
     options.single_copy = single_copy == "cma";
+    set_window(options);
     options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
     // A word that is not known is one whether a device is used or not.
     const flowctl::Config flow_control = flow_control_config(params);
@@ -305,6 +361,8 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                         .growing_start = static_cast<uint32_t>(params.growing_start),
                         .growing_step = static_cast<uint32_t>(params.growing_step),
                         .credit_slots = static_cast<uint8_t>(params.credit_slots),
+                        .ports = static_cast<uint8_t>(params.ports),
+                        .rails = std::string_view(params.rails) == "static",
                         .flow_control = flow_control.mode,
                         .stealing = flow_control.stealing,
                         .growth = flow_control.growth};
@@ -325,6 +383,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     }
 
     choose_device(options);
+    set_rails(options);
     // The receiver sets that much aside for each peer in the middle of a message.
     constexpr uint32_t kDeviceMessageBytesMax = 16u << 20;
     if (options.device_used && params.device_message_bytes_max > kDeviceMessageBytesMax) {
@@ -337,6 +396,9 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.job_token = identity.job;
     options.device.ports = static_cast<uint32_t>(params.ports);
     options.device.shares_cpus = options.shares_cpus;
+    options.device.link = {.bytes_per_us = static_cast<uint32_t>(params.link),
+                           .sink_bytes_per_us = static_cast<uint32_t>(params.sink),
+                           .buffer_bytes = static_cast<uint32_t>(params.link_buffer)};
     options.device.faults = params.faults;
     options.device.log = {.write = host.log, .context = host.context};
     options.network = network_options(params, identity);

@@ -8,6 +8,7 @@
 #include "rma/cookie_table.h"
 #include "rma/coop_copy.h"
 #include "rma/pending_op.h"
+#include "rma/rail_dispatch.h"
 #include "rma/registrations.h"
 #include "rma/transfers.h"
 #include "velo/connector.h"
@@ -42,6 +43,7 @@ struct Parts {
           queue(core, *this),
           messages(core, *this),
           matching(core, *this),
+          rails(core),
           transfers(core, *this),
           atomics(core, *this),
           coop(core, *this),
@@ -57,6 +59,7 @@ struct Parts {
     EngineMessages<Env> messages;
     Matching<Env> matching;
     rma::CookieTable<rma::PendingOp<velo_peer>> pending{rma::kPendingOpsMax};
+    rma::RailDispatch<Env> rails;
     rma::Transfers<Env> transfers;
     rma::Atomics<Env> atomics;
     rma::CoopCopy<Env> coop;

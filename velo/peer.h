@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "rma/chunk_scheduler.h"
 #include "rma/copy_choice.h"
+#include "rma/pending_op.h"
 #include "velo/base/chunked_memory.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
@@ -31,7 +31,6 @@ struct velo_peer {
     bool direct = false;              ///< CMA or the device's RMA works with it, as far as is known
     bool in_pending = false;          ///< in the engine's list of peers with waiting messages
     bool parked = false;              ///< of those, one whose first message waits for credits
-    bool in_copying = false;          ///< in the engine's list of peers with copied transfers
     bool failed = false;              ///< its process has ended
     bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
     bool assists = true;              ///< it took its part when a block was last fetched from it
@@ -46,6 +45,7 @@ struct velo_peer {
     bool end_reported = false;        ///< and the host knows
     bool attachable =
         true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
+    uint16_t node = 0;  ///< of its job
     int32_t pid = 0;
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's
@@ -54,9 +54,7 @@ struct velo_peer {
     uint32_t copies_left = 0;   ///< short messages that may still be copied behind the host's last queued one
     uint32_t copies_grant = 0;  ///< of these, what that message allowed
     velo::base::ChunkedMemory::Filling memory = nullptr;
-    /// Transfers that go in messages: each peer has a bound of its own, because they wait for the peer to
-    /// enter progress, which must not hold up transfers with others.
-    std::unique_ptr<velo::rma::ChunkScheduler> copies;
+    std::unique_ptr<velo::rma::PeerSources> sources;  ///< none before the first transfer
 };
 
 namespace velo {
@@ -71,7 +69,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 18;
+    static constexpr uint16_t kVersion = 19;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

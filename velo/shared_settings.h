@@ -23,6 +23,8 @@ struct SharedSettings {
     uint32_t growing_start = 0;
     uint32_t growing_step = 0;
     uint8_t credit_slots = 0;
+    uint8_t ports = 0;
+    uint8_t rails = 0;  ///< 1: static allocation
     flowctl::Mode flow_control = {};
     flowctl::Stealing stealing = {};
     flowctl::Growth growth = {};
@@ -61,6 +63,11 @@ inline std::optional<SettingDifference> difference(const SharedSettings& here, c
     VELO_SHARED_TEXT(growth, flowctl::kGrowthNames)
     VELO_SHARED_NUMBER(growing_start)
     VELO_SHARED_NUMBER(growing_step)
+    VELO_SHARED_NUMBER(ports)
+    if (here.rails != there.rails) {
+        return SettingDifference{"rails", here.rails != 0 ? "static" : "not static",
+                                 there.rails != 0 ? "static" : "not static"};
+    }
 #undef VELO_SHARED_NUMBER
 #undef VELO_SHARED_TEXT
     return std::nullopt;

@@ -36,6 +36,7 @@ typedef enum {
     VELO_FAILED,
     VELO_PROTOCOL,
     VELO_BAD_MEMORY,
+    VELO_NOT_BEGUN,
 } velo_status_t;
 
 const char* velo_status_text(int status) VELO_NOEXCEPT;

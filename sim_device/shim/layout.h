@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sim_device/shim/link.h"
 #include "sim_device/shim/offer.h"
 #include "velo/base/atu_table.h"
 #include "velo/base/mpsc_ring.h"
@@ -56,20 +57,22 @@ struct Identity {
 };
 
 /// "velshim" and the version of this layout.
-inline constexpr uint64_t kShimMagic = 0x76656c7368696d04;
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d05;
 
-/// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `claims` and
-/// `copying`.
+/// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `ports_down`, `claims`, `copying`
+/// and `link`, which they also write.
 struct DeviceHeader {
     uint64_t magic;
     Identity identity;
     std::atomic<Life> life;
+    std::atomic<uint32_t> ports_down;  ///< bit i: port i; by injected faults
     /// Odd while the owner stands between claiming cells in someone's ring or mailbox and publishing them
     /// (abandoned_claims.h). On a line of its own: it changes with every send.
     alignas(64) std::atomic<uint64_t> claims;
     /// Odd while the owner moves a part of a peer's operation, from before the claim until after the report
     /// (copy_helper.h).
     alignas(64) std::atomic<uint64_t> copying;
+    alignas(64) LinkClocks link;
 };
 
 struct MailboxControl {

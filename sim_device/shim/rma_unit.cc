@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim_device/shim/abandoned_claims.h"
+#include "velo/base/clock.h"
 
 namespace velo::shim {
 namespace {
@@ -13,17 +14,20 @@ bool is_atomic(RmaKind kind) {
 
 }  // namespace
 
-RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, bool offers, base::Faults* faults)
+RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, const DeviceConfig& config, base::Faults* faults)
     : peers_(peers),
       faults_(faults),
       answers_(own.answers()),
       notifications_(own.notifications()),
+      own_(own),
+      link_(config.link),
       offers_(own.offers()),
-      operations_(size_t{ports} * kPortOperationsMax),
-      ports_(ports) {
+      operations_(size_t{config.ports} * kPortOperationsMax),
+      ports_(config.ports) {
     static_assert(kPortsMax * kPortOperationsMax <= UINT16_MAX + 1, "an operation's id holds its index");
     for (Operation& operation : operations_) free_.push_back(&operation);
-    if (!offers) return;
+    // A target that takes turns on this CPU is no help.
+    if (config.shares_cpus) return;
     for (uint32_t slot = kOfferSlots; slot-- > 0;) free_offers_.push_back(static_cast<uint8_t>(slot));
 }
 
@@ -70,10 +74,14 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     operation.copied = Status::kOk;
     operation.astray = false;
     if (faults_ != nullptr) [[unlikely]] {
-        const base::RmaFault fault = faults_->rma(what.port);
+        const base::RmaFault fault = faults_->rma(what.port, now_ns);
         operation.status = faults_->dead() ? Status::kPeerDead : fault.status;
         if (fault.late_ns != 0) operation.not_before_ns = now_ns + fault.late_ns;
+        if (fault.takes_port) fail_port(what.port);
+        own_.header().ports_down.store(faults_->ports_down(now_ns), std::memory_order_relaxed);
     }
+    if (link_.bytes_per_us != 0 && moves_block(what.kind)) [[unlikely]]
+        operation.not_before_ns = std::max(operation.not_before_ns, link_arrival(what));
     ++port.outstanding;
     ++counters_.rma_posted;
     Flow& flow = flow_of(what);
@@ -83,6 +91,32 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     }
     flow.operations.push_back(&operation);
     return Status::kOk;
+}
+
+uint64_t RmaUnit::link_arrival(const RmaOperation& what) const {
+    const Peer& peer = peers_[what.peer];
+    return link_arrival_ns(link_, link_use(what, own_.header().link, peer.view.header().link, peer.ports),
+                           base::monotonic_ns());
+}
+
+/// A port of ours has gone down under what it does. Requests that a target executes have left it.
+void RmaUnit::fail_port(uint8_t port) {
+    for (Operation& operation : operations_) {
+        const bool under_way = operation.stage == Stage::kQueued || operation.stage == Stage::kMoved;
+        if (!under_way || operation.what.port != port || operation.status != Status::kOk) continue;
+        if (operation.offer != kNoOffer) {
+            // It ends when the target does nothing more for it.
+            if (operation.copied == Status::kOk) operation.copied = Status::kFailed;
+            if (operation.stage == Stage::kQueued) close_offer(operation, peers_[operation.what.peer]);
+        } else if (operation.stage == Stage::kQueued) {
+            operation.status = operation.moved == 0 ? Status::kNotBegun : Status::kFailed;
+        }
+    }
+}
+
+/// Whether the port that an operation arrives at is down.
+bool RmaUnit::path_down(const RmaOperation& what, const Peer& peer) {
+    return (peer.view.header().ports_down.load(std::memory_order_relaxed) >> what.port % peer.ports & 1) != 0;
 }
 
 uint32_t RmaUnit::progress(uint64_t now_ns) {
@@ -126,6 +160,9 @@ RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left
     Peer& peer = peers_[head.what.peer];
     if (now_ns < head.not_before_ns && !peer.dead) return Step::kBlocked;
     if (peer.dead && head.status == Status::kOk) head.status = Status::kPeerDead;
+    if (head.stage == Stage::kQueued && head.offer == kNoOffer && path_down(head.what, peer)) [[unlikely]] {
+        if (head.status == Status::kOk) head.status = head.moved == 0 ? Status::kNotBegun : Status::kFailed;
+    }
     if (head.status != Status::kOk) {
         withdraw(head);
         flow.operations.pop_front();

@@ -38,8 +38,8 @@ class RmaUnit {
     static constexpr uint32_t kSharedBatchBytes = 128u << 10;
     static constexpr uint32_t kOperationsPerProgress = 64;
 
-    /// `offers`: targets may help. `faults` may be nullptr.
-    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, uint32_t ports, bool offers, base::Faults* faults);
+    /// Uses its ports, link and shares_cpus. `faults` may be nullptr.
+    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, const DeviceConfig& config, base::Faults* faults);
 
     Status post(const RmaOperation& operation, uint64_t now_ns);
     bool poll_notification(Notification& notification);
@@ -99,6 +99,9 @@ class RmaUnit {
     static bool apart(const RmaOperation& a, const RmaOperation& b);
     static bool may_move(const Flow& flow, const Operation& operation);
     [[nodiscard]] bool acceptable(const RmaOperation& operation) const;
+    [[gnu::cold]] uint64_t link_arrival(const RmaOperation& what) const;
+    [[gnu::cold]] void fail_port(uint8_t port);
+    static bool path_down(const RmaOperation& what, const Peer& peer);
     Flow& flow_of(const RmaOperation& operation);
     bool advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left);
     Step advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left);
@@ -121,6 +124,8 @@ class RmaUnit {
     base::Faults* faults_;
     AnswerRing answers_;
     NotificationRing notifications_;
+    SegmentView own_;
+    LinkOptions link_;
     OfferSlot* offers_;
     std::vector<uint8_t> free_offers_;
     std::array<base::ReaderBlock, kOfferSlots> offered_;

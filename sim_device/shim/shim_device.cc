@@ -45,6 +45,7 @@ base::SharedSegment create_segment(const DeviceConfig& config) {
         *reinterpret_cast<DeviceHeader*>(segment.bytes().data() + base::SharedSegment::kHeaderBytes);
     header.identity = identity_of(config);
     header.magic = kShimMagic;
+    header.link.sink_bytes_per_us.store(config.link.sink_bytes_per_us, std::memory_order_relaxed);
     header.life.store(Life::kOpen, std::memory_order_release);
     return segment;
 }
@@ -59,7 +60,7 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       mailbox_(own_.mailbox_control(), own_.slots(), std::max(config.mailbox_slots, 1u)),
       peers_(segment_.address(), own_, identity_of(config), config.log),
       atu_(own_.atu_memory(), kAtuEntries),
-      rma_(peers_, own_, config.ports, !config.shares_cpus, faults_.get()),
+      rma_(peers_, own_, config, faults_.get()),
       helper_(peers_, own_, atu_.view()),
       server_(peers_, own_, config.ports, atu_.view(), helper_),
       owner_pid_(getpid()) {}
@@ -125,8 +126,10 @@ uint32_t ShimDevice::progress(uint64_t now_ns) {
         check_claims();
     }
     uint32_t events = peers_.take_contacts(kContactsPerProgress);
-    if (faults_) [[unlikely]]
+    if (faults_) [[unlikely]] {
         events += release_delayed(now_ns);
+        own_.header().ports_down.store(faults_->ports_down(now_ns), std::memory_order_relaxed);
+    }
     events += server_.progress();
     // Its own operations come first; a process that has none to move helps others with theirs.
     const uint32_t own = rma_.progress(now_ns);

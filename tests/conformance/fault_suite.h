@@ -150,7 +150,7 @@ TYPED_TEST_P(DeviceFaults, a_port_that_goes_down_fails_its_operations_and_no_oth
                                                             .key = registration.key,
                                                             .bytes = 8,
                                                             .operand = 1});
-            EXPECT_EQ(notification.status, port == 1 && i >= 3 ? Status::kFailed : Status::kOk);
+            EXPECT_EQ(notification.status, port == 1 && i >= 3 ? Status::kNotBegun : Status::kOk);
         }
     }
     EXPECT_EQ(word, 9u);

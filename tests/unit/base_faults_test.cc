@@ -123,9 +123,27 @@ TEST(Faults, a_seed_repeats_and_processes_kinds_and_seeds_differ) {
 TEST(Faults, a_port_goes_down_after_its_operations_and_stays_down) {
     const auto faults = Faults::parse("port_down=2:3", 0, 0);
     for (int i = 0; i < 10; ++i) {
-        EXPECT_EQ(faults->rma(2).status, i < 3 ? Status::kOk : Status::kFailed);
+        EXPECT_EQ(faults->rma(2).status, i < 3 ? Status::kOk : Status::kNotBegun);
+        EXPECT_EQ(faults->ports_down(0), i < 2 ? 0u : 0b100u);
         EXPECT_EQ(faults->rma(1).status, Status::kOk);
     }
+}
+
+TEST(Faults, a_port_that_flaps_is_down_for_its_time_with_what_is_under_way) {
+    const auto faults = Faults::parse("seed=1,port_flap=0.1:50ns", 0, 0);
+    uint64_t up_ns = 0;
+    int deaths = 0;
+    for (uint64_t now = 1; now < 20'000; now += 7) {
+        const RmaFault fault = faults->rma(3, now);
+        if (fault.takes_port) {
+            ++deaths;
+            up_ns = now + 50;
+        }
+        ASSERT_EQ(fault.status, now < up_ns ? Status::kNotBegun : Status::kOk);
+        ASSERT_EQ(faults->ports_down(now), now < up_ns ? 0b1000u : 0u);
+    }
+    EXPECT_GT(deaths, 200);
+    EXPECT_LT(deaths, 400);
 }
 
 TEST(DelayLine, what_is_kept_back_keeps_what_follows_it) {

@@ -11,6 +11,7 @@ struct Way {
     const char* single_copy;
     int chunk;
     int outstanding;
+    const char* window = "fixed";
 };
 
 class EngineRma : public testing::TestWithParam<Way> {
@@ -21,6 +22,7 @@ class EngineRma : public testing::TestWithParam<Way> {
         params.single_copy = GetParam().single_copy;
         params.chunk = GetParam().chunk;
         params.outstanding = GetParam().outstanding;
+        params.window = GetParam().window;
         return params;
     }
     bool copied() const { return std::string(GetParam().single_copy) == "none"; }
@@ -348,8 +350,38 @@ INSTANTIATE_TEST_SUITE_P(Ways, EngineRma,
                                          Way{"on_node_copied_small_chunks", 0, "none", 4096, 1},
                                          Way{"device_direct", 1, "cma", 262144, 8},
                                          Way{"device_direct_one_small_chunk", 1, "cma", 4096, 1},
+                                         Way{"device_direct_adaptive", 1, "cma", 16384, 64, "adaptive"},
                                          Way{"device_copied", 1, "none", 65536, 4}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(EngineWindow, what_is_under_way_stays_within_it_and_is_seen) {
+    constexpr int kChunk = 16384;
+    for (const char* window : {"fixed", "adaptive"}) {
+        velo_params_t params = default_params();
+        params.ranks_per_node = 1;
+        params.chunk = kChunk;
+        params.outstanding = 5;
+        params.window = window;
+        params.window_bytes = 3 * kChunk;
+        Job job(2, params);
+        auto source = pattern(40 * kChunk, 4);
+        const velo_handle_t handle = registered(job[1], source, 1);
+        for (int round = 0; round < 20; ++round) {
+            Transfer get(VELO_RMA_GET, source.size(), handle, handle.base);
+            job[0].done.clear();
+            velo_rma(job[0].engine, job[0].peers[1], &get.op);
+            job.drive([&] { return job[0].done.size() == 1; });
+            ASSERT_EQ(std::memcmp(get.local(), source.data(), source.size()), 0);
+        }
+        const velo_counters_t counters = job[0].counters();
+        EXPECT_GE(counters.rma_chunks_hwm, 2u);
+        EXPECT_LE(counters.rma_chunks_hwm, 3u);
+        EXPECT_EQ(counters.rma_bytes_hwm, counters.rma_chunks_hwm * kChunk);
+        EXPECT_GE(counters.rma_window_bytes, uint64_t{kChunk});
+        EXPECT_LE(counters.rma_window_bytes, 3u * kChunk);
+        EXPECT_EQ(counters.rma_chunks, 20u * 40);
+    }
+}
 
 TEST(EngineRegistrations, a_full_table_refuses_and_recovers) {
     velo_params_t params = default_params();

@@ -268,7 +268,25 @@ TEST(Options, unknown_words_are_refused_with_the_known_ones) {
         params = good;
         params.single_copy = "xpmem";
         expect_names(error_of(params), {"btl_velo_single_copy", "xpmem", "cma", "none"});
+        params = good;
+        params.window = "auto";
+        expect_names(error_of(params), {"btl_velo_window", "auto", "fixed", "adaptive"});
     }
+}
+
+TEST(Options, the_window_holds_a_chunk_at_least_and_what_outstanding_says_if_nothing_is_said) {
+    velo_params_t params = defaults();
+    params.chunk = 65536;
+    params.outstanding = 3;
+    const auto window_of = [&] { return make_options(params, {}, {}, {}); };
+    EXPECT_EQ(window_of().window_bytes, 3u * 65536);
+    EXPECT_FALSE(window_of().window_adaptive);
+    params.window = "adaptive";
+    params.window_bytes = 65536;
+    EXPECT_EQ(window_of().window_bytes, 65536u);
+    EXPECT_TRUE(window_of().window_adaptive);
+    params.window_bytes = 65535;
+    expect_names(error_of(params), {"btl_velo_window_bytes=65535", "btl_velo_chunk=65536"});
 }
 
 TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_would_do) {

@@ -119,11 +119,12 @@ void Faults::set(std::string_view text, std::string_view settings, uint64_t& see
     };
     if (name == "seed") {
         seed = parse_count(token, value);
-    } else if (name == "delay" || name == "stall" || name == "rma_late") {
+    } else if (name == "delay" || name == "stall" || name == "rma_late" || name == "port_flap") {
         const auto [probability, time] = pair();
         set_kind(name == "delay"   ? kDelay
                  : name == "stall" ? kStall
-                                   : kRmaLate,
+                 : name == "rma_late" ? kRmaLate
+                                      : kPortFlap,
                  probability, parse_time_ns(token, time));
     } else if (name == "rma_fail") {
         set_kind(kRmaFail, value, 0);
@@ -150,7 +151,7 @@ bool Faults::draw(Kind kind) {
     return hit;
 }
 
-RmaFault Faults::rma(uint32_t port) {
+RmaFault Faults::rma(uint32_t port, uint64_t now_ns) {
     RmaFault fault;
     if (draw(kRmaLate)) fault.late_ns = kinds_[kRmaLate].time_ns;
     const bool failed = draw(kRmaFail);
@@ -162,7 +163,14 @@ RmaFault Faults::rma(uint32_t port) {
         down_after_ -= !down;
         injected_ += down;
     }
-    if (failed || down) {
+    if (port < kFlapPorts && kinds_[kPortFlap].threshold != 0) {
+        fault.takes_port = draw(kPortFlap);
+        if (fault.takes_port) down_until_ns_[port] = now_ns + kinds_[kPortFlap].time_ns;
+        down = down || now_ns < down_until_ns_[port];
+    }
+    if (down) {
+        fault.status = Status::kNotBegun;
+    } else if (failed) {
         fault.status = Status::kFailed;
     } else if (denied) {
         fault.status = Status::kUnsupported;
@@ -170,6 +178,14 @@ RmaFault Faults::rma(uint32_t port) {
         fault.status = Status::kAtuFault;
     }
     return fault;
+}
+
+uint32_t Faults::ports_down(uint64_t now_ns) const {
+    uint32_t down = 0;
+    for (uint32_t port = 0; port < kFlapPorts; ++port) {
+        if (now_ns < down_until_ns_[port] || (port == down_port_ && down_after_ == 0)) down |= 1u << port;
+    }
+    return down;
 }
 
 bool Faults::dies(uint64_t packets) {

@@ -19,6 +19,7 @@ namespace velo::base {
 /// A fault of one RMA operation.
 struct RmaFault {
     Status status = Status::kOk;  ///< other than kOk: nothing moves and this is notified
+    bool takes_port = false;      ///< the port has gone down with it, and fails what is under way there
     uint64_t late_ns = 0;         ///< not begun before this time has passed
 };
 
@@ -28,7 +29,7 @@ class Faults {
   public:
     static constexpr std::string_view kSettings =
         "seed=N, delay=P:T, stall=P:T, rma_late=P:T, rma_fail=P, rma_denied=P, atu_fault=P, port_down=PORT:N, "
-        "die_after=N";
+        "port_flap=P:T, die_after=N";
     /// `text`: comma-separated settings; P is a probability of 0 to 1, T a time such as 200us (ns, us, ms,
     /// s).
     ///   seed=N           seed of every stream
@@ -38,7 +39,8 @@ class Faults {
     ///   rma_fail=P       an RMA operation ends with kFailed
     ///   rma_denied=P     an RMA operation ends with kUnsupported, as where copying is denied
     ///   atu_fault=P      an RMA operation ends with kAtuFault
-    ///   port_down=PORT:N the port goes down after N operations: all that follow end with kFailed
+    ///   port_down=PORT:N the port goes down after N operations: all that follow end with kNotBegun
+    ///   port_flap=P:T    at an RMA operation its port goes down for T, with all that is under way at it
     ///   die_after=N      after N packets the process is dead to itself and to all others
     /// `settings`: those that the device injects, as they stand in kSettings.
     /// Returns nullptr for an empty text. Throws base::SetupError naming what is wrong with it.
@@ -50,7 +52,9 @@ class Faults {
     /// For a packet about to be shown; 0: none.
     uint64_t mailbox_stall_ns() { return draw(kStall) ? kinds_[kStall].time_ns : 0; }
     /// For an operation posted at `port`.
-    RmaFault rma(uint32_t port);
+    RmaFault rma(uint32_t port, uint64_t now_ns = 0);
+    /// Bit i: port i is down.
+    [[nodiscard]] uint32_t ports_down(uint64_t now_ns) const;
     /// Whether the process dies rather than send packet number `packets` (from 1).
     bool dies(uint64_t packets);
 
@@ -58,7 +62,8 @@ class Faults {
     [[nodiscard]] uint64_t injected() const { return injected_; }
 
   private:
-    enum Kind : uint32_t { kDelay, kStall, kRmaLate, kRmaFail, kRmaDenied, kAtuFault, kKinds };
+    static constexpr uint32_t kFlapPorts = 32;
+    enum Kind : uint32_t { kDelay, kStall, kRmaLate, kRmaFail, kRmaDenied, kAtuFault, kPortFlap, kKinds };
     struct KindState {
         uint64_t threshold = 0;  ///< a draw of 63 bits below it hits
         uint64_t time_ns = 0;
@@ -72,6 +77,7 @@ class Faults {
     uint64_t die_after_ = UINT64_MAX;
     uint32_t down_port_ = UINT32_MAX;
     uint64_t down_after_ = 0;  ///< operations that the port still takes
+    std::array<uint64_t, kFlapPorts> down_until_ns_{};
     bool dead_ = false;
     uint64_t injected_ = 0;
 };

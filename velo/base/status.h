@@ -26,8 +26,10 @@ enum class [[nodiscard]] Status : uint8_t{
     kProtocol,
     /// Memory that is registered, or the local end of a transfer, is unmapped or protected.
     kBadMemory,
+    /// The device failed before it began the operation, of which nothing was done.
+    kNotBegun,
 };
-inline constexpr Status kLastStatus = Status::kBadMemory;
+inline constexpr Status kLastStatus = Status::kNotBegun;
 
 [[nodiscard]] constexpr const char* to_string(Status status) noexcept {
     switch (status) {
@@ -41,6 +43,7 @@ inline constexpr Status kLastStatus = Status::kBadMemory;
         case Status::kFailed: return "a failure of the device or the kernel";
         case Status::kProtocol: return "protocol violation by the peer";
         case Status::kBadMemory: return "memory that is unmapped or protected";
+        case Status::kNotBegun: return "a failure of the device, before it began";
     }
     return "unknown status";
 }
