@@ -1,4 +1,4 @@
-"""The tables of FC's figures, as CSV, and a page of all."""
+"""The tables of a paper's figures, as CSV, and a page of all."""
 
 import csv
 import datetime
@@ -17,6 +17,40 @@ Cells of several seeds have the median, and the least and the most in brackets.
 """
 
 
+RAILS_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
+
+# RAILS's figures, simulated
+
+[rails.md](rails.md) says where they agree with the paper; [simulation.md](../simulation.md#rails) has the model.
+Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
+`make -C build pictures` draws them into `build/pictures/`.
+"""
+RDRP_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
+
+# RDRP's figures, simulated
+
+[simulation.md](../simulation.md#a-network-in-which-saturation-can-happen) has the model, and says where these figures agree
+with the paper. Tables are throughputs: data taken, in percent of what all nodes could take. Cells of several seeds have
+the median, and the least and the most in brackets. `make -C build pictures` draws them into `build/pictures/`.
+
+Fixed before the runs, in `bench/velobench/rdrp_figures.py`:
+
+- Machines: `dragonfly:6,12,6` (5,256 nodes, the paper's) with `--full`, and `dragonfly:3,6,3` (342 nodes).
+- Random pairs, each node sends all to its partner, offered load 1. Slow nodes are drawn by the seed; seeds 1 to 3.
+- 10,000 packet times. *Steady*: mean of the last third. *Trough*: the least of 40 entries but the first. *Stopped*: where the
+  paper's rule ends, an entry that differs by less than 5 % from the one before; it does not say how long an entry is.
+- Buffers of 256 flits a virtual channel, and of 256 at the node; 2.4 passes a packet time; NIC queues of 4 packets.
+- Detours are decided at each router of the source group, until one is taken: the packet stays minimal if and only
+  if q_min <= bias * q_detour + threshold, for one random group.
+- Router *literal*: bias 2, threshold 30, one channel a class (4 of local links, 2 of global ones). Router *ready*:
+  bias 1, threshold 0, four channels a class. The paper gives the former's numbers, and no number of channels.
+- FECN: marked by the fill of the channel that the packet goes to, at every output, those to nodes included.
+"""
+# Of each paper: the page's name and head.
+PAGES = {"fc": ("fc", PAGE_HEAD), "rails": ("rails-figures", RAILS_HEAD),
+         "rdrp": ("rdrp-figures", RDRP_HEAD)}
+
+
 def text(cell):
     if cell is None:
         return ""
@@ -25,7 +59,7 @@ def text(cell):
 
 def _in_order(name):
     """fc-4-14-hops after fc-4-1-hops, and names without a number last."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.removeprefix("fc-").split("-")]
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.split("-")[1:]]
 
 
 def _markdown(rows):
@@ -42,10 +76,10 @@ def _markdown(rows):
 
 
 class Results:
-    """The folder that tables go to, and the one of their pictures."""
+    """The folder that the tables of a paper go to, and the one of their pictures."""
 
-    def __init__(self, folder, to):
-        self._folder, self._to = folder, to
+    def __init__(self, folder, to, paper="fc"):
+        self._folder, self._to, self._paper = folder, to, paper
         self._written = []
         os.makedirs(folder, exist_ok=True)
 
@@ -67,9 +101,10 @@ class Results:
         self.table(name, f"{title}: {ylabel}", columns, rows, "bars")
 
     def record(self, run, commit):
-        """Notes how the tables since the last call were made, in fc-runs.csv, makes the page fc.md of all, and draws
-        the pictures."""
-        path = self._path("fc-runs", ".csv")
+        """Notes how the tables since the last call were made, in fc-runs.csv or its like, makes the page of
+        all, and draws the pictures."""
+        path = self._path(f"{self._paper}-runs", ".csv")
+        page, head = PAGES[self._paper]
         noted = {row[0]: row for row in pictures.read_csv(path)[1:]} if os.path.exists(path) else {}
         today = datetime.date.today().isoformat()
         noted.update({name: [name, title, run, today, commit, picture] for name, title, picture in self._written})
@@ -77,8 +112,8 @@ class Results:
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(
                 [["table", "title", "run", "date", "commit", "picture"], *rows])
-        with open(self._path("fc", ".md"), "w", encoding="utf-8") as file:
-            file.write(PAGE_HEAD)
+        with open(self._path(page, ".md"), "w", encoding="utf-8") as file:
+            file.write(head)
             for name, title, *how, _ in rows:
                 file.write(f"\n## {name}\n\n{title} ({', '.join(how)}; [CSV]({name}.csv)).\n\n")
                 file.write(_markdown(pictures.read_csv(self._path(name, ".csv"))))

@@ -15,7 +15,8 @@ COLOURS = ("0072b2", "d55e00", "009e73", "cc79a7", "555555", "56b4e9", "e69f00",
 # Columns that are the ends of another one's range.
 ENDS = (" min", " max", "_low", "_high")
 NAMES = {"dynamic8": "dynamic, 8 ranks"}
-X_LABELS = {"slots": "slots a process", "repetitions": "repetitions with one root"}
+X_LABELS = {"load": "offered load, of all rails one way", "slots": "slots a process", "repetitions": "repetitions with one root",
+            "window": "packets that a node has asked for and not got"}
 IBFC = {"2": ("Latency, 100 buffers", "us"), "3": ("4 bytes, 100 buffers, blocking", "MB/s"),
         "4": ("4 bytes, 100 buffers, non-blocking", "MB/s"), "5": ("4 bytes, 10 buffers, blocking", "MB/s"),
         "6": ("4 bytes, 10 buffers, non-blocking", "MB/s"), "7": ("32 KiB, 10 buffers, blocking", "MB/s"),
@@ -56,7 +57,7 @@ def lines(table):
             bar = f"using 1:{index + 1}:(0):(${index + 2}-${index + 1})"
             plots.append(f"{bar} with vectors nohead lt {colour} notitle")
     settings = [f"set xlabel {quoted(X_LABELS.get(columns[0], columns[0]))}", "set yrange [*<0:*]"]
-    return settings + ["set logscale x 2"] * (columns[0] == "bytes"), plots
+    return settings + ["set logscale x 2"] * (columns[0] in ("bytes", "nodes", "window")), plots
 
 
 def bars(table, columns):
@@ -89,8 +90,9 @@ def cost(table):
 
 def recipe(folder, name, table):
     """Title, label of y, settings and plots; None for a table that has no picture."""
-    if name.startswith("fc-") and name != "fc-runs":
-        noted = {row[0]: row for row in read_csv(os.path.join(folder, "fc-runs.csv"))[1:]}
+    paper = name.split("-")[0]
+    if paper in ("fc", "rails", "rdrp") and name != f"{paper}-runs":
+        noted = {row[0]: row for row in read_csv(os.path.join(folder, f"{paper}-runs.csv"))[1:]}
         if noted.get(name, [""])[-1] not in ("lines", "bars"):
             return None
         title, _, label = noted[name][1].rpartition(": ")

@@ -10,7 +10,7 @@ import time
 from . import tables
 from .openmpi import BUILD, ROOT, Failed
 from .options import number, numbers, parser
-from .simulator import Overhead, Simulator, find_simulator, source_commit
+from .simulator import FC_SOURCES, Overhead, Simulator, find_simulator, source_commit
 
 SLOTS = (8, 16, 32, 64)
 # The default mode comes last; the better of the first two is what it is held against.
@@ -152,7 +152,7 @@ def page(options, size, cells, contacts):
     parts = [
         "# Flow control where partners change, and where they do not\n",
         f"Made by `bench/run robust{' --quick' * options.quick}{chosen}` on {datetime.date.today()} at "
-        f"{source_commit()}: {size['processes']} simulated processes on `{size['topology']}`,\n16 a node, messages of "
+        f"{source_commit(FC_SOURCES)}: {size['processes']} simulated processes on `{size['topology']}`,\n16 a node, messages of "
         f"2 KiB (`random`: up to that) all through the device, a jitter of 5 %, medians of {options.seeds} seed(s).\n"
         "[simulation.md](simulation.md) has the model and the patterns. CPU-bound runs have its calibrated times.\n"
         "NIC-bound ones have CPUs of 100 ns a packet, and no time for a change of the peer.\n",

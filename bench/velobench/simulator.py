@@ -12,6 +12,21 @@ import threading
 
 from .openmpi import ROOT, Failed, output_of
 
+# Those that FC's simulated runs are made of.
+FC_SOURCES = ("flowctl", "sim", "sim_device/cluster", "velo")
+
+
+def options_of(options):
+    """As words of a command line, in order of their names."""
+    arguments = []
+    for name, value in sorted(options.items()):
+        if value is None or value is False:
+            continue
+        arguments.append("--" + name.replace("_", "-"))
+        if value is not True:
+            arguments.append(str(value))
+    return arguments
+
 
 class Simulator:
     """Runs velo_sim. Arguments of a run are its options as keywords: mode="static", no_piggyback=True.
@@ -19,9 +34,10 @@ class Simulator:
     What a run prints is a function of the program and its arguments, and is kept in `folder` under a hash of both, so
     that what was interrupted goes on where it was."""
 
-    def __init__(self, program, jobs, folder, **common):
-        """`common`: options of all runs."""
+    def __init__(self, program, jobs, folder, command=None, **common):
+        """`common`: options of all runs. `command`: of velo_sim, where run() is not of its flow control."""
         self._program = program
+        self._command = [command] if command else []
         self._common = common
         self._folder = folder
         os.makedirs(folder, exist_ok=True)
@@ -34,17 +50,21 @@ class Simulator:
 
     def run(self, **options):
         """A future of the run's row, a dict by column; the same run once only."""
-        arguments = []
-        for name, value in sorted({**self._common, **options}.items()):
-            if value is None or value is False:
-                continue
-            arguments.append("--" + name.replace("_", "-"))
-            if value is not True:
-                arguments.append(str(value))
+        return self._submit(self._only_row, self._command + options_of({**self._common, **options}))
+
+    def rows(self, command, **options):
+        """A future of all rows of another command, dicts by column."""
+        return self._submit(self._execute, [command, *options_of(options)])
+
+    def _submit(self, execute, arguments):
         key = tuple(arguments)
         if key not in self._runs:
-            self._runs[key] = self._executor.submit(self._execute, arguments)
+            self._runs[key] = self._executor.submit(execute, arguments)
         return self._runs[key]
+
+    def _only_row(self, arguments):
+        row, = self._execute(arguments)
+        return row
 
     def _execute(self, arguments):
         output = self._output(arguments)
@@ -52,8 +72,7 @@ class Simulator:
             self._done += 1
             if sys.stderr.isatty():
                 sys.stderr.write(f"\rfigures: {self._done} of {len(self._runs)} runs")
-        header, row = csv.reader(output.splitlines())
-        return dict(zip(header, row))
+        return list(csv.DictReader(output.splitlines()))
 
     def _output(self, arguments):
         key = hashlib.sha256("\0".join([self._identity, *arguments]).encode()).hexdigest()
@@ -159,9 +178,9 @@ def find_simulator(build):
     return program
 
 
-def source_commit():
-    """The last commit that touched what the simulator is made of, and whether it was changed since. A machine that
+def source_commit(sources):
+    """The last commit that touched what a simulator is made of, and whether it was changed since. A machine that
     builds velo need not have git."""
     def git(*words):
-        return output_of("git", "-C", ROOT, *words, "--", "flowctl", "sim", "sim_device/cluster", "velo").strip()
+        return output_of("git", "-C", ROOT, *words, "--", *sources).strip()
     return (git("log", "-1", "--format=%h") or "an unknown commit") + (" and changes" if git("diff", "HEAD") else "")
