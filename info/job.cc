@@ -1,8 +1,10 @@
 #include "info/job.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "info/probes.h"
@@ -195,6 +197,38 @@ std::string protocols_text(const Job& job, const Settings& settings) {
                std::min(static_cast<uint32_t>(options.params.copy_chunk),
                         options.params.device_message_bytes_max));
     }
+    return text;
+}
+
+std::string rails_text(const Job& job) {
+    const EngineOptions& options = job.options();
+    const velo_params_t& params = options.params;
+    const auto rule = std::string_view(params.rails);
+    std::string text = "Rails of the device (long messages, one-sided operations)\n";
+    if (!options.device_used) return text + "  not used\n";
+    if (options.rails.rails == 1) {
+        text += "  1, which everything takes (btl_velo_ports)\n";
+        return text;
+    }
+    append(text, "  %u (btl_velo_ports), by the rule %s (btl_velo_rails)\n", options.rails.rails,
+           params.rails);
+    if (rule == "static") {
+        append(text,
+               "  this node sends on %u of them; a pair of nodes has at least one of its own each way\n",
+               static_cast<uint32_t>(std::popcount(options.rails.own_column)));
+        return text;
+    }
+    constexpr const char* next = "the next one of those that work, busy or not";
+    const auto striped = [&](const char* subject) {
+        append(text, "  %s: %d %% of those that are free here (btl_velo_striping), and at least one\n",
+               subject, params.striping);
+    };
+    if (rule == "round_robin") append(text, "  each transfer: %s\n", next);
+    if (rule == "hybrid") {
+        append(text, "  a transfer below %d bytes (btl_velo_rail_short): %s\n", params.rail_short, next);
+        striped("a longer one");
+    }
+    if (rule == "local_dynamic") striped("each transfer");
     return text;
 }
 

@@ -41,6 +41,7 @@ class Job {
 std::string machine_text(const Job& job);
 std::string paths_text(const Job& job);
 std::string protocols_text(const Job& job, const Settings& settings);
+std::string rails_text(const Job& job);
 std::string memory_text(const Job& job);
 std::string parameters_text(const Settings& settings);
 

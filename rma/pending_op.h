@@ -51,6 +51,8 @@ struct PendingOp {
     Status refused = Status::kOk;
     uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
 
+    /// It ends by a notification of the device.
+    [[nodiscard]] bool with_device() const { return kind == Kind::kDeviceChunk || kind == Kind::kDeviceAtomic; }
     /// It ends by a message of its peer's.
     [[nodiscard]] bool by_message() const {
         return kind == Kind::kPullChunk || kind == Kind::kPutChunk || kind == Kind::kAtomic;

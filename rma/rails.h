@@ -15,6 +15,7 @@
 /// Thread: the engine's. Cost of a choice: O(rails), and a branch where there is only one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -125,6 +126,10 @@ class Rails {
     /// Rails that are out whatever the peer, and those that are to this one.
     [[nodiscard]] RailMask out() const { return own_.out(); }
     [[nodiscard]] RailMask out(const PeerRails& peer) const { return own_.out() | peer.paths.out(); }
+    /// When the rail is tried next with this peer; 0: it is in use.
+    [[nodiscard]] uint64_t retry_ns(uint32_t rail, const PeerRails& peer) const {
+        return std::max(own_.retry_ns(rail), peer.paths.retry_ns(rail));
+    }
     [[nodiscard]] uint64_t bytes_under_way(uint32_t rail) const { return set_.bytes_under_way(rail); }
     [[nodiscard]] const Counters& counters(uint32_t rail) const { return counters_[rail]; }
 

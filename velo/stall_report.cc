@@ -67,6 +67,19 @@ void add_mailbox(std::string& text, const DeviceReport& device) {
     }
 }
 
+void add_rails(std::string& text, const std::vector<PeerReport::Rail>& rails) {
+    for (const PeerReport::Rail& rail : rails) {
+        append(text, "      rail %u: %u operations on it, %llu bytes", rail.rail, rail.own.count,
+               number(rail.own.bytes));
+        if (rail.others.count != 0) {
+            append(text, "; %u on others, %llu bytes, most of them on rank %u", rail.others.count,
+                   number(rail.others.bytes), rail.holder);
+        }
+        if (rail.out) append(text, "; out of use, tried again in %.1f s", seconds(rail.retry_ns));
+        text += "\n";
+    }
+}
+
 void add_operations(std::string& text, const WaitingOperations& operations, const char* what) {
     if (operations.count == 0) return;
     append(text, "    %u %s", operations.count, what);
@@ -118,6 +131,7 @@ void add_waits(std::string& text, const PeerReport& peer) {
     } else {
         add_credits(text, peer.credits, queue.messages != 0);
         add_mailbox(text, peer.device);
+        add_rails(text, peer.rails);
     }
 }
 

@@ -146,6 +146,16 @@ struct PeerReport {
         std::array<uint32_t, kCoopMethods> ps_a_byte{};  ///< 0: not tried
     };
 
+    /// One of several rails: of this process's device operations, those on this peer and those on others.
+    struct Rail {
+        uint32_t rail = 0;
+        WaitingOperations own{};
+        WaitingOperations others{};
+        uint32_t holder = 0;  ///< of the others, the rank with the most bytes
+        bool out = false;     ///< taken out of use, to this peer or whatever the peer
+        uint64_t retry_ns = 0;  ///< from now, until it is tried again
+    };
+
     Identity process{};
     uint64_t age_ns = 0;   ///< without movement
     uint64_t seen_ns = 0;  ///< since it was in MPI; UINT64_MAX: not known
@@ -155,6 +165,7 @@ struct PeerReport {
     DeviceReport device{};  ///< its mailbox
     Operations operations{};
     std::vector<Copies> copies{};
+    std::vector<Rail> rails{};   ///< those that carry something of this peer's, or are out
     uint32_t partial_bytes = 0;  ///< of a message of the device whose rest has not come
 
     [[nodiscard]] bool waited_for() const {

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,7 @@ class StallReporter {
     [[gnu::cold]] void report(bool asked_for);
     [[gnu::cold]] PeerReport report_of(velo_peer& peer);
     void report_transfers(const velo_peer& peer, PeerReport::Operations& out);
+    void report_rails(const velo_peer& peer, std::vector<PeerReport::Rail>& out);
     static void report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out);
 
     Core& core_;
@@ -178,6 +181,7 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
     }
     report_transfers(peer, out.operations);
     report_copies(peer, out.copies);
+    report_rails(peer, out.rails);
     const uint64_t beat_ns =
         core_.on_channel(peer, [&](const auto& channel) { return channel.describe(channel.name_of(peer), out); });
     out.seen_ns = beat_ns == 0 ? UINT64_MAX : core_.clock.now() - std::min(core_.clock.now(), beat_ns);
@@ -195,6 +199,38 @@ void StallReporter<Env>::report_copies(const velo_peer& peer, std::vector<PeerRe
         }
         out.push_back(copies);
     });
+}
+
+template <class Env>
+void StallReporter<Env>::report_rails(const velo_peer& peer, std::vector<PeerReport::Rail>& out) {
+    const rma::Rails& rails = parts_.rails.rails();
+    if (!rails.several() || peer.sources == nullptr) return;
+    std::array<std::map<const velo_peer*, WaitingOperations>, rma::kRailsMax> held;
+    parts_.pending.for_each([&](Cookie, const Op& waiting) {
+        if (!waiting.with_device()) return;
+        WaitingOperations& operations = held[waiting.rail][waiting.state->peer];
+        ++operations.count;
+        operations.bytes += waiting.bytes;
+    });
+    const rma::RailMask out_of_use = rails.out(peer.sources->rails);
+    for (uint32_t number = 0; number < rails.count(); ++number) {
+        PeerReport::Rail rail = {.rail = number, .out = (out_of_use & rma::rail_bit(number)) != 0};
+        uint64_t most = 0;
+        for (const auto& [holder, operations] : held[number]) {
+            if (holder == &peer) {
+                rail.own = operations;
+                continue;
+            }
+            rail.others.count += operations.count;
+            rail.others.bytes += operations.bytes;
+            if (operations.bytes >= most) rail.holder = holder->rank;
+            most = std::max(most, operations.bytes);
+        }
+        if (!rail.out && rail.own.count == 0) continue;
+        const uint64_t retry_ns = rails.retry_ns(number, peer.sources->rails);
+        rail.retry_ns = retry_ns - std::min(retry_ns, core_.clock.now());
+        out.push_back(rail);
+    }
 }
 
 template <class Env>

@@ -91,6 +91,23 @@ TEST(StallReport, a_sender_without_credits_is_said_so) {
             "      its mailbox: 58 of 58 slots not read (positions: 158 written, 100 read)");
 }
 
+TEST(StallReport, rails_are_named_with_the_peer_that_holds_most_of_them) {
+    StallReport report = {.rank = 0};
+    report.peers.push_back({.process = {.path = VELO_PATH_DEVICE},
+                            .operations = {.device_chunks = {.count = 3, .bytes = 196608}},
+                            .rails = {{.rail = 0, .out = true, .retry_ns = kSecond / 2},
+                                      {.rail = 2,
+                                       .own = {.count = 3, .bytes = 196608},
+                                       .others = {.count = 4, .bytes = 4096},
+                                       .holder = 7}}});
+    const std::string text = to_text(report);
+    EXPECT_NE(text.find("      rail 0: 0 operations on it, 0 bytes; out of use, tried again in 0.5 s\n"
+                        "      rail 2: 3 operations on it, 196608 bytes; 4 on others, 4096 bytes, most of them on "
+                        "rank 7"),
+              std::string::npos)
+        << text;
+}
+
 TEST(StallReport, a_pid_of_another_container_is_not_looked_for) {
     StallReport report = {.rank = 0};
     report.peers.push_back({.process = {.known = true, .rank = 1, .pid = INT32_MAX, .path = VELO_PATH_DEVICE},
