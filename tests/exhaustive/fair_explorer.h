@@ -6,7 +6,7 @@
 /// progress is one that such a schedule may repeat without end if each action that is enabled in all of its
 /// states is taken in it. It is enough to look at strongly connected components of the steps without
 /// progress: an action that is enabled in all states of a component, and only leaves it, leaves every cycle
-/// within it, too.
+/// within it, too. A fault is no such action: no schedule has to take it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct FairVerdict {
     uint64_t stuck = 0;   ///< states from which the goal is out of reach
     uint64_t cyclic = 0;  ///< states of fair cycles without progress
     std::string violation;
-    std::string path;  ///< the shortest one to the first of these
+    std::string path;  ///< a shortest one to one of these
 
     [[nodiscard]] bool holds() const { return stuck == 0 && cyclic == 0 && violation.empty(); }
     [[nodiscard]] std::string text() const {
@@ -38,7 +38,8 @@ struct FairVerdict {
 };
 
 /// World: State, Step; initial(), append_steps(state, steps), apply(state, step) -> progress,
-/// action(state, step) < 64, is_goal(state), violation(state), append_key(state, key), describe(step).
+/// action(state, step) < 64, kFault (the action of steps that may never be taken), is_goal(state),
+/// violation(state), append_key(state, key), describe(step).
 template <typename World>
 class FairExplorer {
   public:
@@ -171,7 +172,7 @@ class FairExplorer {
             uint64_t enabled = 0;
             for (uint32_t at = first(*id); at < ends_[*id]; ++at) {
                 const uint64_t action = uint64_t{1} << (labels_[at] % kProgress);
-                enabled |= action;
+                if (labels_[at] % kProgress != World::kFault) enabled |= action;
                 if ((labels_[at] & kProgress) == 0 && component_[targets_[at]] == root) taken |= action;
             }
             always &= enabled;

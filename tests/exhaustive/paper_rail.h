@@ -23,6 +23,15 @@ struct Reading {
     bool live_counter = false;
     /// Answers name the request.
     bool numbers = true;
+    /// A CTS to a request that is over is answered by an ABORT.
+    bool stale_aborts = true;
+    /// A granter whose rail dies sends a NACK.
+    bool takes_back = true;
+    /// The death of a peer ends what is shared with it.
+    bool follows_deaths = true;
+    /// The first branch of algorithm 5's local_ACK as printed: the end of a grant frees the rail while its
+    /// own request is out. A CTS in Free is taken.
+    bool ack_frees = false;
 };
 
 class PaperRail {
@@ -83,6 +92,7 @@ class PaperRail {
     }
     Actions peer_died(uint32_t peer) {
         Actions actions;
+        if (!reading_.follows_deaths) return actions;
         if (status_ == Status::kReceiving && grant_.peer == peer) actions = leave_receiving();
         if (request_.peer != peer) return actions;
         if (out_) {
@@ -97,7 +107,9 @@ class PaperRail {
     Actions rail_died(Send&& send) {
         Actions actions;
         if (status_ == Status::kReceiving) {
-            send({.kind = Kind::kNack, .peer = grant_.peer, .number = grant_.number});
+            if (reading_.takes_back) {
+                send({.kind = Kind::kNack, .peer = grant_.peer, .number = grant_.number});
+            }
             actions.grant = rma::RailGrantChange::kEnded;
         }
         if (out_) {
@@ -150,7 +162,7 @@ class PaperRail {
         return actions;
     }
     Actions leave_receiving() {
-        status_ = flag_ ? Status::kReserved : Status::kFree;
+        status_ = flag_ && !reading_.ack_frees ? Status::kReserved : Status::kFree;
         flag_ = false;
         return {.grant = rma::RailGrantChange::kEnded};
     }
@@ -176,8 +188,11 @@ class PaperRail {
         return request_.aborted ? rma::RailAnswer::kNone : rma::RailAnswer::kRefused;
     }
     Actions cts(const Message& message) {
-        if (!out_ || !is_answer(message)) return answer(Kind::kAbort, message);
-        if (status_ == Status::kReserved && !request_.aborted) {
+        if (!out_ || !is_answer(message)) {
+            return reading_.stale_aborts ? answer(Kind::kAbort, message) : Actions{};
+        }
+        const bool taken = status_ == Status::kReserved || (reading_.ack_frees && status_ == Status::kFree);
+        if (taken && !request_.aborted) {
             out_ = false;
             status_ = Status::kSending;
             return {.answer = rma::RailAnswer::kGranted};

@@ -92,6 +92,8 @@ TEST(HalfDuplexRails, a_rail_may_die_and_come_back_at_any_point) {
         {.transfers = kPair, .any_order = true, .aborts = 1, .node_deaths = 1, .rail_deaths = 1}, 1);
     half_duplex_holds({.transfers = kRing, .aborts = 1, .rail_deaths = 1}, 1);
     half_duplex_holds({.transfers = kStar, .rail_deaths = 2}, 1);
+    half_duplex_holds({.transfers = kStar, .any_order = true, .requester_ends = true, .rail_deaths = 1}, 1);
+    half_duplex_holds({.transfers = kRing, .node_deaths = 1, .rail_deaths = 1}, 1);
 }
 
 TEST(DuplexRails, requests_queue_or_are_refused) {
@@ -107,7 +109,48 @@ TEST(DuplexRails, nodes_and_rails_die_at_any_point) {
     duplex_holds({.transfers = kStar, .any_order = true, .rail_deaths = 1}, 2);
     duplex_holds({.transfers = kStar, .any_order = true, .requester_ends = true, .rail_deaths = 1}, 2);
     duplex_holds({.transfers = kRing, .aborts = 1, .rail_deaths = 1}, 1);
+    duplex_holds({.transfers = kStar, .any_order = true, .rail_deaths = 1}, 0);
+    duplex_holds({.transfers = kPair, .any_order = true, .aborts = 1, .rail_deaths = 1}, 1);
     duplex_holds({.transfers = kStar, .aborts = 1, .node_deaths = 1, .rail_deaths = 1}, 2);
+}
+
+/// Two states that alternate, with a way out that is an action or a fault.
+struct Alternation {
+    struct State {
+        uint8_t place = 0;
+    };
+    struct Step {
+        uint8_t to = 0;
+    };
+    static constexpr uint32_t kFault = 63;
+    bool is_fault = false;  ///< the way out
+    bool progress = false;  ///< of an alternation
+    bool from_both = true;  ///< the way out is there in both states
+
+    [[nodiscard]] static State initial() { return {}; }
+    void append_steps(const State& state, std::vector<Step>& steps) const {
+        if (state.place == 2) return;
+        steps.push_back({static_cast<uint8_t>(1 - state.place)});
+        if (from_both || state.place == 0) steps.push_back({2});
+    }
+    bool apply(State& state, Step step) const {
+        state.place = step.to;
+        return progress;
+    }
+    [[nodiscard]] uint32_t action(const State&, Step step) const {
+        return step.to == 2 && is_fault ? kFault : step.to;
+    }
+    [[nodiscard]] static bool is_goal(const State& state) { return state.place == 2; }
+    [[nodiscard]] static std::string violation(const State&) { return ""; }
+    static void append_key(const State& state, Key& key) { key.push_back(state.place); }
+    [[nodiscard]] static std::string describe(Step) { return "step"; }
+};
+
+TEST(FairExplorer, a_cycle_is_unfair_if_an_action_leaves_all_of_its_states) {
+    EXPECT_EQ(FairExplorer(Alternation{}).run().cyclic, 0u);
+    EXPECT_EQ(FairExplorer(Alternation{.from_both = false}).run().cyclic, 2u);
+    EXPECT_EQ(FairExplorer(Alternation{.is_fault = true}).run().cyclic, 2u) << "no schedule needs a fault";
+    EXPECT_EQ(FairExplorer(Alternation{.is_fault = true, .progress = true}).run().cyclic, 0u);
 }
 
 /// The paper's form with the safe reading is the same machine: each of the mistakes below is the only one.
@@ -175,6 +218,47 @@ TEST(PaperRails, without_numbers_the_ends_disagree_after_a_rail_has_come_back) {
         explore_paper({.transfers = kPairTwice, .numbers = false, .rail_deaths = 1}, kReading);
     EXPECT_GT(verdict.stuck, 0u) << verdict.text();
     EXPECT_GT(verdict.cyclic, 0u) << verdict.text();
+}
+
+/// The requester's rail dies while its request is out, and the CTS finds no request.
+TEST(PaperRails, a_stale_cts_that_is_not_given_back_leaves_the_granter_reserved) {
+    for (const Transfers& transfers : {kPair, kRing}) {
+        const FairVerdict verdict =
+            explore_paper({.transfers = transfers, .rail_deaths = 1}, {.stale_aborts = false});
+        EXPECT_GT(verdict.stuck, 0u) << verdict.text();
+    }
+    EXPECT_TRUE(explore_paper({.transfers = kRing, .aborts = 1}, {.stale_aborts = false}).holds())
+        << "without deaths no CTS is stale";
+}
+
+TEST(PaperRails, a_grant_that_a_dead_rail_does_not_take_back_is_used) {
+    for (const Transfers& transfers : {kPair, kRing}) {
+        const FairVerdict verdict =
+            explore_paper({.transfers = transfers, .rail_deaths = 1}, {.takes_back = false});
+        EXPECT_FALSE(verdict.violation.empty() && verdict.stuck == 0) << verdict.text();
+    }
+}
+
+/// An ACK or a CTS of a node that has died never comes.
+TEST(PaperRails, a_death_that_is_not_followed_leaves_the_other_end_reserved) {
+    for (const Transfers& transfers : {kPair, kRing}) {
+        const FairVerdict verdict =
+            explore_paper({.transfers = transfers, .node_deaths = 1}, {.follows_deaths = false});
+        EXPECT_GT(verdict.stuck, 0u) << verdict.text();
+    }
+}
+
+/// Algorithm 5 as printed: the NIC is Free while its request is out, and so has two requests out after the
+/// first one was given up.
+TEST(PaperRails, a_grant_whose_end_frees_a_rail_with_a_request_out_needs_numbers) {
+    for (const Transfers& transfers : {kPairTwice, kStar}) {
+        for (const bool numbers : {true, false}) {
+            const FairVerdict verdict =
+                explore_paper({.transfers = transfers, .numbers = numbers, .aborts = 1},
+                              {.numbers = numbers, .ack_frees = true});
+            EXPECT_EQ(verdict.holds(), numbers) << verdict.text();
+        }
+    }
 }
 
 }  // namespace

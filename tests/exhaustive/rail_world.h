@@ -178,11 +178,11 @@ class RailWorld {
         return false;
     }
 
-    static constexpr uint32_t kNotFair = 63;
+    static constexpr uint32_t kFault = 63;
     /// Unit of weak fairness: a node's step, or the messages of one kind between two nodes.
     [[nodiscard]] uint32_t action(const State& state, Step step) const {
         if (step.kind < Kind::kDeliver) return static_cast<uint32_t>(step.kind) * kNodesMax + step.node;
-        if (step.kind > Kind::kDeliver) return kNotFair;
+        if (step.kind > Kind::kDeliver) return kFault;
         const Flight& flight = state.flights[step.other];
         const uint32_t pair =
             flight.from * (kNodesMax - 1u) + flight.to - (flight.to > flight.from ? 1u : 0u);
@@ -212,7 +212,7 @@ class RailWorld {
             const Node& peer = state.nodes[own->peer];
             if (own->peer != options_.transfers[i][node.done])
                 return "data moves to another peer than it should";
-            const auto grant = peer.dead ? rma::RailGrant{i, own->number} : peer.rail.grant();
+            const auto grant = peer.rail.grant();
             if (!grant || grant->peer != i || (options_.numbers && grant->number != own->number)) {
                 return "data moves on a rail that its peer has not set aside";
             }

@@ -56,10 +56,13 @@ void expect_cells(const std::function<RailActions(HalfDuplexRail&)>& event, cons
     for (const Cell& cell : cells) {
         SCOPED_TRACE(static_cast<int>(cell.state));
         HalfDuplexRail rail = in(cell.state);
+        const bool granted = rail.grant().has_value();
         const RailActions actions = event(rail);
         EXPECT_EQ(actions.message, cell.sent);
         EXPECT_EQ(actions.answer, cell.answer);
         EXPECT_EQ(rail.state(), cell.next);
+        const auto change = granted ? RailGrantChange::kEnded : RailGrantChange::kBegun;
+        EXPECT_EQ(actions.grant, rail.grant().has_value() == granted ? RailGrantChange::kNone : change);
     }
 }
 
@@ -266,7 +269,7 @@ TEST(Table2, the_counter_has_bounds) {
     EXPECT_EQ(high.counter(), 2);
 }
 
-TEST(HalfDuplexRail, a_request_given_up_is_aborted_when_its_cts_comes) {
+TEST(HalfDuplexRail, a_request_given_up_is_not_answered_and_its_cts_is_aborted) {
     for (const State state : {State::kReserved, State::kReceivingOutRts}) {
         for (const Kind kind : {Kind::kCts, Kind::kNack}) {
             HalfDuplexRail rail = in(state);
@@ -276,6 +279,14 @@ TEST(HalfDuplexRail, a_request_given_up_is_aborted_when_its_cts_comes) {
             EXPECT_EQ(actions.message, kind == Kind::kCts ? Sent(message(Kind::kAbort, kAsked, 1)) : Sent());
             EXPECT_EQ(rail.state(), state == State::kReserved ? State::kFree : State::kReceiving);
         }
+    }
+    for (const State state : {State::kReserved, State::kReceivingOutRts}) {
+        HalfDuplexRail peerless = in(state);
+        HalfDuplexRail dead = in(state);
+        (void)peerless.abort();
+        (void)dead.abort();
+        EXPECT_EQ(peerless.peer_died(kAsked).answer, RailAnswer::kNone);
+        EXPECT_EQ(dead.rail_died([](const RailMessage&) {}).answer, RailAnswer::kNone);
     }
     HalfDuplexRail rail = in(State::kReserved);
     (void)rail.abort();
