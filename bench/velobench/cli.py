@@ -13,6 +13,7 @@ COMMANDS = {
     "real": "the modes of flow control between real ranks: IBFC's figures, many ranks, cost",
     "instructions": "instructions of a message on either side, by library",
     "outstanding": "time and memory of messages that wait for a sleeping receiver",
+    "saturation": "a slow receiver beside others, over emulated links",
     "flood": "memory of both ends under a flood of messages before their receives",
     "killer": "MEM's benchmark of unexpected messages, with memory for all of them, some and none",
     "figures": "the figures of the paper FC from simulated runs; with --pictures, the pictures of all CSVs",

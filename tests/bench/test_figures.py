@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 from velobench import (compare_tables, demo, flood, hosts_tables, matrix, npb, outstanding, pictures, real_figures, rows,
-                       stats, tables)
+                       saturation, stats, tables)
 
 
 def named(columns, *lines):
@@ -263,6 +263,15 @@ class Others(unittest.TestCase):
                 samples.add((column, what, 64), value)
         text = outstanding.table(samples, argparse.Namespace(count=10, rounds=1, sizes=[64], columns=["velo", "vader"]))
         self.assertEqual(text.splitlines()[2].split(), ["64", "velo", "1.000", "2.000", "150", "7", "0.25", "0.25"])
+
+    def test_saturation_tells_what_is_left(self):
+        samples = stats.Samples()
+        for label, others, slow in (("window", 40, 39), ("window/slow", 38, 5)):
+            samples.add((label, "others"), others)
+            samples.add((label, "slow"), slow)
+        options = argparse.Namespace(senders=8, receivers=4, bytes=10, link=40, rounds=1, cases=["window"])
+        text = saturation.table(samples, options)
+        self.assertEqual(text.splitlines()[2].split(), ["window", "40.00", "38.00", "0.95", "5.00"])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS",
             ("flood", "COUNT", ("label",), ("8",)), ("flood", "BYTES", ("label", "8"), ()),
             ("killer", "MESSAGES", ("label",), ("8", "5")), ("killer", "BYTES", ("label", "8"), ("5",)),
             ("killer", "RUNS", ("label", "8", "8"), ()),
+            ("saturation", "SENDERS", ("label",), ("8", "1", "0")), ("saturation", "BYTES", ("label", "1"), ("1", "0")),
+            ("saturation", "SECONDS", ("label", "1", "8"), ("0",)), ("saturation", "SINK", ("label", "1", "8", "1"), ()),
             ("outstanding", "COUNT", ("label",), ("8", "/nowhere")),
             ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
 

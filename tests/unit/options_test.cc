@@ -456,6 +456,17 @@ TEST(Options, a_job_of_several_hosts_has_the_network_and_a_node_is_a_host) {
     EXPECT_EQ(make_options(defaults(), rank_of_hosts(0, 8, 2, 3), {}).plan.peers, 5u) << "at every rank";
 }
 
+TEST(Options, a_network_has_one_rail) {
+    velo_params_t params = defaults();
+    params.device = "ofi";
+    params.ports = 4;
+    params.rails = "static";
+    const auto options = make_options(params, rank_of(0, 8), {});
+    EXPECT_TRUE(options.network_used);
+    EXPECT_EQ(options.rails.rails, 1u);
+    EXPECT_EQ(options.rails.own_column, 0u);
+}
+
 TEST(Options, nodes_of_jobs_that_meet_over_a_network_are_far_apart) {
     std::vector<uint16_t> first;
     for (const uint64_t launcher : {0x1234ull, 0xffffull}) {

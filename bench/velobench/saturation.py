@@ -1,0 +1,85 @@
+"""Measures what one slow receiver does to the others, between real processes over the software device (RDRP 4.1 and its
+figure 6): senders keep a message under way to every receiver, ports have a rate, and the network holds a buffer's worth
+on the way to each receiver. Once all receivers are as fast as their ports, and once the first one takes an eighth of
+that. Prints what the others get, and the part of it that is left beside the slow one."""
+
+import os
+
+from . import rows
+from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
+from .options import folder, number, parser, words
+from .stats import Samples
+
+BUFFER = 256 << 10
+# A window of one buffer is RDRP's advice: what the receiver asks for then never waits in the network.
+CASES = {
+    "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_outstanding": 256},
+    "default": {},
+    "window": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window_bytes": BUFFER},
+    "adaptive": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window": "adaptive"},
+}
+
+
+def arguments(given):
+    options = parser("saturation", __doc__)
+    add = options.add_argument
+    add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
+        help="of one-get (a message is one get), default, window (RDRP, a buffer's worth), adaptive (default: all)")
+    add("--senders", type=number(1, 64), default=8, metavar="N", help="default: 8")
+    add("--receivers", type=number(2, 64), default=4, metavar="N", help="with the slow one (default: 4)")
+    add("--bytes", type=number(1, 1 << 30, "bytes"), default=1 << 20, metavar="N",
+        help="of a message (default: 1048576)")
+    add("--link", type=number(8, 1000000), default=40, metavar="N",
+        help="bytes per microsecond of a port (default: 40, which leaves the CPUs idle)")
+    add("--seconds", type=number(1, 3600), default=6, metavar="S", help="of one run (default: 6)")
+    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
+    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where mca_btl_velo.so is (default: build/.libs)")
+    add("--out", default=os.path.join(BUILD, "saturation"), metavar="DIR",
+        help="for rows and logs (default: build/saturation)")
+    return options.parse_args(given)
+
+
+def label(case, slow):
+    return f"{case}/slow" if slow else case
+
+
+def table(samples, options):
+    line = samples.median("line")
+    lines = [f"{options.senders} senders, {options.receivers} receivers, messages of {options.bytes} bytes, ports of "
+             f"{options.link} MB/s, medians of {options.rounds} rounds; line transfer {line or 0:.0f} ns",
+             f"{'':10} {'others, MB/s':>13} {'beside slow':>12} {'left':>6} {'slow, MB/s':>11}"]
+    for case in options.cases:
+        alone, beside, slow = (samples.median(key) for key in
+                               ((label(case, False), "others"), (label(case, True), "others"), (label(case, True), "slow")))
+        if alone is None or beside is None:
+            continue
+        lines.append(f"{case:10} {alone:13.2f} {beside:12.2f} {beside / alone if alone else 0:6.2f} {slow:11.2f}")
+    return "\n".join(lines)
+
+
+def main(given):
+    options = arguments(given)
+    check_plugin(options.plugin)
+    mpi = OpenMpi()
+    program = mpi.compile("saturation")
+    os.makedirs(options.out, exist_ok=True)
+    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", *rows.Row._fields)
+    kept.begin()
+    samples, failed = Samples(), False
+    for round_ in range(1, options.rounds + 1):
+        for case in options.cases:
+            for slow in (False, True):
+                mca = {"btl_velo_ranks_per_node": 1, "btl_velo_link": options.link, "btl_velo_link_buffer": BUFFER,
+                       **CASES[case]}
+                command = mpi.command(options.senders + options.receivers, "velo", options.plugin, yields=True, mca=mca)
+                command += [program, label(case, slow), str(options.senders), str(options.bytes), str(options.seconds),
+                            str(options.link // 8 if slow else 0)]
+                log = os.path.join(options.out, f"{case}-{'slow' if slow else 'even'}-{round_}")
+                measured, good = measured_rows(command, log, 10 * options.seconds + 60,
+                                               f"saturation: the job of {label(case, slow)}")
+                failed |= not good
+                kept.add([round_, *row] for row in measured)
+                for row in measured:
+                    samples.add("line" if row.measure == "line" else (row.label, row.measure), row.value)
+    print(table(samples, options))
+    return int(failed)
