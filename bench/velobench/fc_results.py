@@ -32,7 +32,8 @@ RDRP_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 [rdrp.md](rdrp.md) says where these figures agree with the paper, and on what they depend;
 [simulation.md](../simulation.md#a-network-in-which-saturation-can-happen) has the model. Tables are throughputs: data
 taken, in percent of what all nodes could take. Each has its run and seeds, the date, and the last commit that touched
-what was simulated. Cells of several seeds have the median, and the least and the most in brackets. `make -C build pictures` draws them into `build/pictures/`.
+what was simulated. Cells of several seeds have the median, and the least and the most in brackets.
+`make -C build pictures` draws them into `build/pictures/`.
 
 Fixed before the runs, in `bench/velobench/rdrp_figures.py`:
 
