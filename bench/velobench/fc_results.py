@@ -29,14 +29,17 @@ RDRP_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 
 # RDRP's figures, simulated
 
-[simulation.md](../simulation.md#a-network-in-which-saturation-can-happen) has the model, and says where these figures agree
-with the paper. Tables are throughputs: data taken, in percent of what all nodes could take. Cells of several seeds have
-the median, and the least and the most in brackets. `make -C build pictures` draws them into `build/pictures/`.
+[rdrp.md](rdrp.md) says where these figures agree with the paper, and on what they depend;
+[simulation.md](../simulation.md#a-network-in-which-saturation-can-happen) has the model. Tables are throughputs: data
+taken, in percent of what all nodes could take. Each has its run and seeds, the date, and the last commit that touched
+what was simulated. Cells of several seeds have the median, and the least and the most in brackets.
+`make -C build pictures` draws them into `build/pictures/`.
 
 Fixed before the runs, in `bench/velobench/rdrp_figures.py`:
 
 - Machines: `dragonfly:6,12,6` (5,256 nodes, the paper's) with `--full`, and `dragonfly:3,6,3` (342 nodes).
-- Random pairs, each node sends all to its partner, offered load 1. Slow nodes are drawn by the seed; seeds 1 to 3.
+- Random pairs, each node sends all to its partner, offered load 1. Slow nodes are drawn by the seed; seeds 1 to 3, or
+  as many of them as a table's run names.
 - 10,000 packet times. *Steady*: mean of the last third. *Trough*: the least of 40 entries but the first. *Stopped*: where the
   paper's rule ends, an entry that differs by less than 5 % from the one before; it does not say how long an entry is.
 - Buffers of 256 flits a virtual channel, and of 256 at the node; 2.4 passes a packet time; NIC queues of 4 packets.
