@@ -54,7 +54,8 @@ double receive(const Plan& plan) {
     std::vector<std::vector<char>> memory(senders, std::vector<char>(static_cast<size_t>(plan.bytes)));
     std::vector<MPI_Request> requests(senders);
     const auto post = [&](size_t i) {
-        MPI_Irecv(memory[i].data(), plan.bytes, MPI_BYTE, static_cast<int>(i), MPI_ANY_TAG, MPI_COMM_WORLD, &requests[i]);
+        MPI_Irecv(memory[i].data(), plan.bytes, MPI_BYTE, static_cast<int>(i), MPI_ANY_TAG, MPI_COMM_WORLD,
+                  &requests[i]);
     };
     for (size_t i = 0; i < senders; ++i) post(i);
     const double begin = measuring::seconds();
