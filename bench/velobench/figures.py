@@ -3,7 +3,7 @@ and a page for each paper. docs/simulation.md has the models and their parameter
 with the papers.
 
   bench/run figures --only 4,17      some figures
-  bench/run figures --only rdrp-1,rdrp-4,rdrp-5 --full     RDRP's, of 5,256 nodes: 25 s of CPU a run, 216 runs
+  bench/run figures --only rdrp-1,rdrp-4,rdrp-5 --full     RDRP's, of 5,256 nodes: a minute of CPU a run, 216 runs
   bench/run figures --pictures       runs nothing: draws the pictures of all CSVs in docs/results
 
 Needs gnuplot (Debian: gnuplot-nox)."""
