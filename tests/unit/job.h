@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -173,9 +174,11 @@ class Job {
         return peer;
     }
 
-    /// Drives every rank until `done`; fails the test when that takes too many rounds.
+    /// Drives every rank until `done`; fails the test when that takes too many rounds, and too long: over a network
+    /// rounds are empty while the system is busy with something else.
     void drive(const std::function<bool()>& done, int rounds_max = 2'000'000) {
-        for (int round = 0; round < rounds_max; ++round) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        for (int round = 0; round < rounds_max || std::chrono::steady_clock::now() < end; ++round) {
             if (done()) return;
             for (auto& rank : ranks) velo_progress(rank->engine);
         }
