@@ -321,7 +321,7 @@ TEST(EngineRailDeath, of_a_rail_that_comes_back_lasts_until_it_is_tried) {
         job.drive([&] { return !job[0].done.empty(); });
         ASSERT_EQ(ours, theirs.bytes);
     }
-    EXPECT_EQ(job[0].counters().rail_returns, 20u);
+    EXPECT_GE(job[0].counters().rail_returns, 20u);
     EXPECT_LE(job[0].log.size(), 9u) << "lines about rails have a bound";
 }
 
