@@ -55,6 +55,8 @@ struct ReservingTransfer : Transfer {
 /// - RailMask usable(const ReservingTransfer&): rails to its peer that work; 0: it goes without a reservation
 /// - RailMask share(RailMask free, uint64_t bytes): those of the free ones that a transfer takes, one at least
 /// - void send(RailDirection, uint32_t rail, const RailMessage&)
+/// - void answer(the same): what a peer's message has called for; it may be dropped, and the peer then waits
+/// - void late(const ReservingTransfer&): its peer has not answered in time
 /// - void admit(ReservingTransfer&): its chunks may be issued, on its `rails`; none: on any
 class RailReservations {
   public:
@@ -90,6 +92,8 @@ class RailReservations {
         ++unadmitted_;
         wait(transfer, false);
     }
+    /// Another one does not, because its peer sets nothing aside.
+    void passed_by() { ++counters_.unreserved; }
     /// Some transfer waits for a first rail: drive() is due again.
     [[nodiscard]] bool waits() const { return unadmitted_ != 0; }
 
@@ -332,7 +336,7 @@ class RailReservations {
                  Host&& host) {
         Half& half = half_of(direction, rail);
         if (actions.grant == RailGrantChange::kBegun) ++counters_.served;
-        if (actions.message) host.send(direction, rail, *actions.message);
+        if (actions.message) host.answer(direction, rail, *actions.message);
         switch (actions.answer) {
             case RailAnswer::kNone: break;
             case RailAnswer::kGranted: granted(rail, half, now_ns, host); break;
@@ -392,9 +396,11 @@ class RailReservations {
     template <class Host>
     void admit_overdue(uint64_t now_ns, Host&& host) {
         for_each_half([&](RailDirection, uint32_t, Half& half) {
-            if (half.transfer != nullptr && half.transfer->stage == Stage::kAsks &&
-                now_ns >= half.transfer->overdue_ns)
-                go_without(*half.transfer, host);
+            if (half.transfer == nullptr || half.transfer->stage != Stage::kAsks ||
+                now_ns < half.transfer->overdue_ns)
+                return;
+            host.late(*half.transfer);
+            go_without(*half.transfer, host);
         });
         for (List& list : waiting_) {
             while (!list.empty() && now_ns >= front(list)->overdue_ns) go_without(*front(list), host);

@@ -32,7 +32,9 @@ struct PeerRails {
     RailMask column = 0;        ///< rails on which its node sends; 0: not known
     uint32_t atomics = 0;       ///< under way by the device
     uint32_t atomics_rail = 0;  ///< the rail that they took
-    bool unreserved = false;    ///< it reserves no rails: another rule
+    /// Its rails are not asked for before; kNever: it reserves none.
+    uint64_t reserve_after_ns = 0;
+    static constexpr uint64_t kNever = UINT64_MAX;
 };
 static_assert(sizeof(PeerRails) <= 64, "memory of an active peer");
 

@@ -88,6 +88,9 @@ class Reserving {
     /// answered.
     static constexpr uint32_t kQueuedMax = 64;
     static constexpr uint32_t kAnswersMax = 1024;
+    /// Waits for which a peer that was late is not asked again. It may compute for long, and not all transfers with
+    /// it need to wait as long as they may.
+    static constexpr uint64_t kLateWaits = 16;
 
     /// What RailReservations wants done.
     struct Host {
@@ -96,13 +99,21 @@ class Reserving {
             Peer& peer = *static_cast<const State&>(transfer).peer;
             if (peer.failed || !peer.direct || peer.answers > kQueuedMax) return 0;
             const PeerRails& rails = self.parts_.rails.sources_of(peer).rails;
-            return rails.unreserved ? 0 : self.parts_.rails.rails().usable(rails, self.core_.clock.now());
+            const uint64_t now_ns = self.core_.clock.now();
+            return now_ns < rails.reserve_after_ns ? 0 : self.parts_.rails.rails().usable(rails, now_ns);
         }
         [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) const {
             return self.parts_.rails.share(free, bytes);
         }
         void send(RailDirection direction, uint32_t rail, const RailMessage& message) const {
             self.send(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+        }
+        void answer(RailDirection direction, uint32_t rail, const RailMessage& message) const {
+            self.answer(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+        }
+        void late(const ReservingTransfer& transfer) const {
+            self.parts_.rails.sources_of(*static_cast<const State&>(transfer).peer).rails.reserve_after_ns =
+                self.core_.clock.now() + kLateWaits * self.core_.options.rails.reserve_ns;
         }
         void admit(ReservingTransfer& transfer) const {
             self.parts_.transfers.admit(static_cast<State&>(transfer));
@@ -112,6 +123,8 @@ class Reserving {
     bool post(State& state);
     void send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
               Status status = Status::kOk);
+    void answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+                Status status = Status::kOk);
     void revive();
 
     Core& core_;
@@ -124,9 +137,13 @@ bool Reserving<Env>::post(State& state) {
     Peer& peer = *state.peer;
     const velo_rma_t& op = *state.op;
     if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.failed || op.remote.device_key == 0) return false;
-    if (parts_.rails.sources_of(peer).rails.unreserved) return false;
+    const uint64_t now_ns = core_.clock.read();
+    if (now_ns < parts_.rails.sources_of(peer).rails.reserve_after_ns) {
+        machine_->passed_by();
+        return false;
+    }
     machine_->post(state, peer.index, direction_of(op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut),
-                   core_.clock.read());
+                   now_ns);
     return true;
 }
 
@@ -136,17 +153,19 @@ template <class Env>
 void Reserving<Env>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                           Status status) {
     if (peer.failed) return;
-    const bool answer = message.kind == RailMessageKind::kCts || message.kind == RailMessageKind::kNack;
-    if (answer && peer.answers >= kAnswersMax) {
-        ++core_.counters.engine_malformed;
-        return;
-    }
     parts_.messages.send_control(peer, {.opcode = Opcode::kRail,
                                         .atomic = static_cast<uint8_t>(message.kind),
                                         .width = static_cast<uint8_t>(rail),
                                         .status = static_cast<uint8_t>(status),
                                         .last = direction == RailDirection::kSending,
                                         .value = message.number});
+}
+
+template <class Env>
+void Reserving<Env>::answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+                            Status status) {
+    if (peer.answers < kAnswersMax) return send(peer, direction, rail, message, status);
+    ++core_.counters.engine_malformed;
 }
 
 /// Whatever a peer sends costs one answer at most, and leaves no transfer waiting for longer than its limit.
@@ -164,14 +183,19 @@ void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
         .kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
     if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= parts_.rails.rails().count()) {
         message.kind = RailMessageKind::kNack;
-        if (kind == RailMessageKind::kRts) send(peer, direction, rail, message, Status::kUnsupported);
+        if (kind == RailMessageKind::kRts) answer(peer, direction, rail, message, Status::kUnsupported);
         return;
     }
     revive();
     machine_->received(direction, rail, message, core_.clock.now(), Host{*this});
-    if (kind != RailMessageKind::kNack || header.status != static_cast<uint8_t>(Status::kUnsupported)) return;
-    parts_.rails.sources_of(peer).rails.unreserved = true;
-    machine_->give_up_peer(peer.index, Host{*this});
+    if (peer.sources == nullptr) return;  // never asked
+    uint64_t& reserve_after_ns = peer.sources->rails.reserve_after_ns;
+    if (kind == RailMessageKind::kNack && header.status == static_cast<uint8_t>(Status::kUnsupported)) {
+        reserve_after_ns = PeerRails::kNever;
+        machine_->give_up_peer(peer.index, Host{*this});
+    } else if (reserve_after_ns != PeerRails::kNever) {
+        reserve_after_ns = 0;  // it is in MPI
+    }
 }
 
 template <class Env>
