@@ -92,7 +92,7 @@ class Reserving {
     /// it need to wait as long as they may.
     static constexpr uint64_t kLateWaits = 16;
 
-    /// What RailReservations wants done.
+    /// Carries out the decisions of RailReservations.
     struct Host {
         Reserving& self;
         [[nodiscard]] RailMask usable(const ReservingTransfer& transfer) const {
@@ -168,7 +168,7 @@ void Reserving<Env>::answer(Peer& peer, RailDirection direction, uint32_t rail, 
     ++core_.counters.engine_malformed;
 }
 
-/// Whatever a peer sends costs one answer at most, and leaves no transfer waiting for longer than its limit.
+/// A message of a peer costs one answer at most, and leaves no transfer waiting for longer than its limit.
 template <class Env>
 void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
     const auto kind = static_cast<RailMessageKind>(header.atomic);

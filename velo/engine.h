@@ -110,7 +110,8 @@ class Engine {
     [[nodiscard]] const Parts<S>& parts() const { return parts_; }
     [[nodiscard]] bool busy() const {
         const std::lock_guard guard(parts_.core.lock);
-        return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.reserving.waits() || parts_.pending.taken() != 0 ||
+        return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.reserving.waits() ||
+               parts_.pending.taken() != 0 ||
                !parts_.core.events.empty() || parts_.coop.assisting() ||
                (parts_.core.packets && parts_.core.packets->control_deferred()) ||
                parts_.core.on_node.has_unattached() || parts_.matching.busy();

@@ -99,7 +99,8 @@ TEST_P(ReservingJobs, move_everything_between_all) {
                 }
                 Transfer& put = all[rank].emplace_back();
                 put.local = pattern(1 + random() % kBytes, static_cast<uint32_t>(random()));
-                put.op = transfer(VELO_RMA_PUT, targets[other].handle, rank * kBytes, put.local.data(), put.local.size());
+                put.op = transfer(VELO_RMA_PUT, targets[other].handle, rank * kBytes, put.local.data(),
+                                  put.local.size());
                 put.remote = targets[other].bytes.data() + rank * kBytes;
                 put.owner = other;
             }
@@ -134,7 +135,7 @@ TEST_P(ReservingJobs, move_everything_between_all) {
             EXPECT_EQ(counters.rma_copied_bytes, 0u);
         }
     }
-    // Whatever rail was granted was given back: each transfer gets one without a further wait.
+    // Each rail that was granted was given back: each transfer gets one without a further wait.
     std::vector<std::byte> here(kChunk);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
         for (uint32_t other = 0; other < ranks; ++other) {
