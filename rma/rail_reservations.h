@@ -1,18 +1,19 @@
-/// Reservations of a process's rails by its transfers (RAILS 4): which transfer asks which peer for which rail,
-/// and which ones hold a rail.
+/// Reservations of a process's rails by its transfers (RAILS 4): which transfer asks which peer for which
+/// rail, and which ones hold a rail.
 ///
-/// Each rail has two machines of rma/rail_reservation.h, with halves of their own: one for gets, whose requester
-/// receives, and one for puts, whose requester sends. A direction here is always that of the requester's data.
+/// Each rail has two machines of rma/rail_reservation.h, with halves of their own: one for gets, whose
+/// requester receives, and one for puts, whose requester sends. A direction here is always that of the
+/// requester's data.
 ///
-/// A transfer waits until a first rail is granted, and takes others as their grants come, so that none keeps a
-/// rail while it waits for another. Transfers that wait ask in order of arrival, each on rails of which this
-/// process's half is free. One rail is held by one transfer, from its grant until all of the transfer has been
-/// issued and its chunks on that rail have ended.
+/// A transfer waits until a first rail is granted, and takes others as their grants come, so that none keeps
+/// a rail while it waits for another. Transfers that wait ask in order of arrival, each on rails of which
+/// this process's half is free. One rail is held by one transfer, from its grant until all of the transfer
+/// has been issued and its chunks on that rail have ended.
 ///
-/// A reservation is a discipline and not a right: the device moves data on rails that are not reserved just as
-/// well. So a transfer that waited for too long goes without one, as does one whose rails all fail. In RAILS a
-/// thread of the NIC answers; here a process does, which may compute while it holds a rail. With that limit no
-/// peer, whatever it does, holds up a transfer for longer.
+/// A reservation is a discipline and not a right: the device moves data on rails that are not reserved just
+/// as well. So a transfer that waited for too long goes without one, as does one whose rails all fail. In
+/// RAILS a thread of the NIC answers; here a process does, which may compute while it holds a rail. With that
+/// limit no peer, whatever it does, holds up a transfer for longer.
 ///
 /// A pure machine: no I/O, clock, lock or log, and no allocation after its constructor. Owner: the engine.
 /// Thread: the engine's. Cost of an event: O(rails), and of drive() O(transfers that wait) at most.
@@ -32,7 +33,8 @@
 
 namespace velo::rma {
 
-/// A transfer with its reservations. Until it is admitted, its links are of a list here; then the scheduler's.
+/// A transfer with its reservations. Until it is admitted, its links are of a list here; then the
+/// scheduler's.
 struct ReservingTransfer : Transfer {
     enum class Stage : uint8_t {
         kNone,      ///< it takes rails without asking
@@ -40,12 +42,12 @@ struct ReservingTransfer : Transfer {
         kAsks,      ///< requests are out, and none was granted
         kAdmitted,  ///< a rail was granted, or it goes without
     };
-    RailMask rails = 0;  ///< that its chunks take; none before the first
-    RailMask asked = 0;  ///< requests are out
-    RailMask refused = 0;  ///< since it last paused
-    uint64_t ask_ns = 0;  ///< not before
+    RailMask rails = 0;       ///< that its chunks take; none before the first
+    RailMask asked = 0;       ///< requests are out
+    RailMask refused = 0;     ///< since it last paused
+    uint64_t ask_ns = 0;      ///< not before
     uint64_t overdue_ns = 0;  ///< then it goes without
-    uint32_t granter = 0;  ///< the peer
+    uint32_t granter = 0;     ///< the peer
     Stage stage = Stage::kNone;
     RailDirection direction = RailDirection::kReceiving;
     uint8_t refusals = 0;  ///< pauses
@@ -53,7 +55,8 @@ struct ReservingTransfer : Transfer {
 
 /// `Host` carries out what comes of an event:
 /// - RailMask usable(const ReservingTransfer&): rails to its peer that work; 0: it goes without a reservation
-/// - RailMask share(RailMask free, uint64_t bytes): those of the free ones that a transfer takes, one at least
+/// - RailMask share(RailMask free, uint64_t bytes): those of the free ones that a transfer takes, one at
+/// least
 /// - void send(RailDirection, uint32_t rail, const RailMessage&)
 /// - void answer(the same): what a peer's message has called for; it may be dropped, and the peer then waits
 /// - void late(const ReservingTransfer&): its peer has not answered in time
@@ -106,7 +109,8 @@ class RailReservations {
             List& list = waiting_[index(direction)];
             if (list.empty()) continue;
             RailMask free = free_halves(direction);
-            for (ReservingTransfer *at = front(list), *next = nullptr; at != nullptr && free != 0; at = next) {
+            for (ReservingTransfer *at = front(list), *next = nullptr; at != nullptr && free != 0;
+                 at = next) {
                 next = static_cast<ReservingTransfer*>(at->next);
                 if (now_ns >= at->ask_ns) free &= ~ask(*at, free, now_ns, host);
             }
@@ -123,9 +127,8 @@ class RailReservations {
             const auto grant = half.rail.grant();
             if (grant && grant->peer == message.peer && grant->number != message.number) {
                 perform(direction, rail,
-                        half.rail.received({.kind = RailMessageKind::kDone,
-                                            .peer = message.peer,
-                                            .number = grant->number}),
+                        half.rail.received(
+                            {.kind = RailMessageKind::kDone, .peer = message.peer, .number = grant->number}),
                         now_ns, host);
             }
         }
@@ -146,8 +149,8 @@ class RailReservations {
         VELO_CHECK(half.chunks > 0, "a chunk ends on rail %u, of none", rail);
         --half.chunks;
     }
-    /// Gives back what an admitted transfer does not need any more. Due after each chunk that was issued or has
-    /// ended, and at the transfer's end.
+    /// Gives back what an admitted transfer does not need any more. Due after each chunk that was issued or
+    /// has ended, and at the transfer's end.
     template <class Host>
     void settle(ReservingTransfer& transfer, Host&& host) {
         if (!transfer.all_issued()) return;
@@ -238,8 +241,8 @@ class RailReservations {
     using List = base::IntrusiveList<Transfer>;
     using Stage = ReservingTransfer::Stage;
     static constexpr std::array kDirections = {RailDirection::kSending, RailDirection::kReceiving};
-    /// Bounds of what is taken for a round trip, and of its multiples that pauses come from: each refusal by all
-    /// rails doubles them.
+    /// Bounds of what is taken for a round trip, and of its multiples that pauses come from: each refusal by
+    /// all rails doubles them.
     static constexpr uint64_t kRoundTripNsMin = 1000;
     static constexpr uint64_t kRoundTripNsMax = 1'000'000;
     static constexpr uint32_t kDoublingsMax = 10;
@@ -265,7 +268,8 @@ class RailReservations {
     template <class Action>
     void for_each_half(Action&& action) {
         for (uint32_t rail = 0; rail < settings_.rails; ++rail)
-            for (const RailDirection direction : kDirections) action(direction, rail, half_of(direction, rail));
+            for (const RailDirection direction : kDirections)
+                action(direction, rail, half_of(direction, rail));
     }
     template <class Action>
     void for_each_of(const ReservingTransfer& transfer, Action&& action) {
@@ -408,7 +412,7 @@ class RailReservations {
     }
 
     Settings settings_;
-    std::vector<Half> halves_;  ///< two of each rail
+    std::vector<Half> halves_;     ///< two of each rail
     std::array<List, 2> waiting_;  ///< by direction: transfers of which no request is out
     RailMask dead_ = 0;
     uint32_t unadmitted_ = 0;

@@ -1,5 +1,5 @@
-/// Reservations of rails between engines (btl_velo_rails=dynamic): messages to and from peers, and the way of a
-/// transfer from its post to its chunks (rma/rail_reservations.h decides).
+/// Reservations of rails between engines (btl_velo_rails=dynamic): messages to and from peers, and the way of
+/// a transfer from its post to its chunks (rma/rail_reservations.h decides).
 ///
 /// Their messages go in packets, under credits, so that they wait behind no data of the device's. A process
 /// with another rule reserves nothing, and says so to those that ask.
@@ -64,7 +64,8 @@ class Reserving {
     void transfer_ended(State& state) {
         if (state.stage != State::Stage::kAdmitted) return;
         machine_->settle(state, Host{*this});
-        VELO_CHECK(machine_->settled(state), "rails of a transfer with rank %u that has ended", state.peer->rank);
+        VELO_CHECK(machine_->settled(state), "rails of a transfer with rank %u that has ended",
+                   state.peer->rank);
     }
     /// A rail has failed an operation on this peer.
     [[gnu::cold]] void rail_failed(Peer& peer, uint32_t rail);
@@ -83,13 +84,13 @@ class Reserving {
     }
 
   private:
-    /// Messages about rails that wait to leave to one peer. At the first bound nothing is asked of it any more:
-    /// its transfers go without. At the second, which one that takes its packets cannot reach, it is not
-    /// answered.
+    /// Messages about rails that wait to leave to one peer. At the first bound nothing is asked of it any
+    /// more: its transfers go without. At the second, which one that takes its packets cannot reach, it is
+    /// not answered.
     static constexpr uint32_t kQueuedMax = 64;
     static constexpr uint32_t kAnswersMax = 1024;
-    /// Waits for which a peer that was late is not asked again. It may compute for long, and not all transfers with
-    /// it need to wait as long as they may.
+    /// Waits for which a peer that was late is not asked again. It may compute for long, and not all
+    /// transfers with it need to wait as long as they may.
     static constexpr uint64_t kLateWaits = 16;
 
     /// Carries out the decisions of RailReservations.
@@ -136,7 +137,8 @@ template <class Env>
 bool Reserving<Env>::post(State& state) {
     Peer& peer = *state.peer;
     const velo_rma_t& op = *state.op;
-    if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.failed || op.remote.device_key == 0) return false;
+    if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.failed || op.remote.device_key == 0)
+        return false;
     const uint64_t now_ns = core_.clock.read();
     if (now_ns < parts_.rails.sources_of(peer).rails.reserve_after_ns) {
         machine_->passed_by();
@@ -179,8 +181,7 @@ void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
     }
     if (peer.failed) return;
     const RailDirection direction = header.last != 0 ? RailDirection::kSending : RailDirection::kReceiving;
-    RailMessage message = {
-        .kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
+    RailMessage message = {.kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
     if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= parts_.rails.rails().count()) {
         message.kind = RailMessageKind::kNack;
         if (kind == RailMessageKind::kRts) answer(peer, direction, rail, message, Status::kUnsupported);

@@ -244,7 +244,8 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
     if (!parts_.queue.empty()) events += parts_.queue.drive(sends_max);
     if (parts_.coop.assisting()) events += parts_.coop.drive_assists();
     if (parts_.coop.fetching()) events += parts_.coop.drive_blocks();
-    if (!parts_.transfers.idle() || !parts_.atomics.empty() || parts_.reserving.waits()) events += parts_.transfers.drive();
+    if (!parts_.transfers.idle() || !parts_.atomics.empty() || parts_.reserving.waits())
+        events += parts_.transfers.drive();
     if (parts_.matching.due()) [[unlikely]]
         events += parts_.matching.drive();
     if (core.clock.now() >= next_timer_ns_) [[unlikely]]

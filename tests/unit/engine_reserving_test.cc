@@ -1,5 +1,5 @@
-/// Rails that are reserved at both ends (btl_velo_rails=dynamic), between engines, and with peers that do not keep
-/// to the protocol.
+/// Rails that are reserved at both ends (btl_velo_rails=dynamic), between engines, and with peers that do not
+/// keep to the protocol.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,7 +106,8 @@ TEST_P(ReservingJobs, move_everything_between_all) {
             }
         }
         for (uint32_t rank = 0; rank < ranks; ++rank) {
-            for (Transfer& each : all[rank]) velo_rma(job[rank].engine, job[rank].peers[each.owner], &each.op);
+            for (Transfer& each : all[rank])
+                velo_rma(job[rank].engine, job[rank].peers[each.owner], &each.op);
         }
         job.drive([&] {
             for (uint32_t rank = 0; rank < ranks; ++rank)
@@ -148,16 +149,19 @@ TEST_P(ReservingJobs, move_everything_between_all) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, ReservingJobs,
-    testing::Values(Shape{2, 2, ""}, Shape{3, 2, ""}, Shape{4, 4, ""}, Shape{5, 8, ""}, Shape{3, 4, "port_down=2:50"},
-                    Shape{4, 4, "seed=3,port_flap=0.02:100us"}, Shape{3, 2, "seed=5,port_flap=0.05:50us"},
-                    Shape{3, 2, "seed=6,rma_late=0.2:30us"}, Shape{3, 8, "seed=7,rma_fail=0.05"},
-                    Shape{3, 4, "seed=8,delay=0.2:50us,rma_denied=0.05"}),
-    [](const auto& info) {
-        return "of_" + std::to_string(info.param.ranks) + "_by_" + std::to_string(info.param.ports) +
-               (*info.param.faults ? "_with_faults_" + std::to_string(info.index) : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Shapes, ReservingJobs,
+                         testing::Values(Shape{2, 2, ""}, Shape{3, 2, ""}, Shape{4, 4, ""}, Shape{5, 8, ""},
+                                         Shape{3, 4, "port_down=2:50"},
+                                         Shape{4, 4, "seed=3,port_flap=0.02:100us"},
+                                         Shape{3, 2, "seed=5,port_flap=0.05:50us"},
+                                         Shape{3, 2, "seed=6,rma_late=0.2:30us"},
+                                         Shape{3, 8, "seed=7,rma_fail=0.05"},
+                                         Shape{3, 4, "seed=8,delay=0.2:50us,rma_denied=0.05"}),
+                         [](const auto& info) {
+                             return "of_" + std::to_string(info.param.ranks) + "_by_" +
+                                    std::to_string(info.param.ports) +
+                                    (*info.param.faults ? "_with_faults_" + std::to_string(info.index) : "");
+                         });
 
 TEST(Reserving, a_transfer_holds_its_rail_and_the_next_one_waits_for_it) {
     velo_params_t params = reserving_params(2);
@@ -200,13 +204,15 @@ TEST(Reserving, no_transfer_waits_for_longer_than_its_limit_for_an_owner_that_co
     EXPECT_EQ(ours, theirs.bytes);
     // Once it answers, it is asked again.
     job.drive([&] { return !velo_busy(job[1].engine); });
-    job.drive([&] {
-        velo_rma_t get = transfer(VELO_RMA_GET, theirs.handle, 0, ours.data(), ours.size());
-        job[1].done.clear();
-        velo_rma(job[1].engine, job[1].peers[0], &get);
-        job.drive([&] { return !job[1].done.empty(); });
-        return job[1].counters().rail_grants != 0;
-    }, 100'000);
+    job.drive(
+        [&] {
+            velo_rma_t get = transfer(VELO_RMA_GET, theirs.handle, 0, ours.data(), ours.size());
+            job[1].done.clear();
+            velo_rma(job[1].engine, job[1].peers[0], &get);
+            job.drive([&] { return !job[1].done.empty(); });
+            return job[1].counters().rail_grants != 0;
+        },
+        100'000);
 }
 
 TEST(Reserving, ranks_with_other_rules_transfer_as_ever) {
@@ -264,7 +270,9 @@ class RawPeer {
         address.device_bytes = static_cast<uint32_t>(device_.address(address.device));
         velo_peer_t* peer = nullptr;
         char error[512] = "";
-        EXPECT_EQ(velo_connect(rank.engine, &address, address.bytes(), true, this, &peer, error, sizeof error), VELO_OK)
+        EXPECT_EQ(
+            velo_connect(rank.engine, &address, address.bytes(), true, this, &peer, error, sizeof error),
+            VELO_OK)
             << error;
         return peer;
     }
@@ -395,7 +403,8 @@ TEST_F(ReservingHostile, what_cannot_be_is_counted_or_refused) {
 
 TEST_F(OthersHostile, requests_to_a_process_with_another_rule_are_refused_and_the_rest_is_dropped) {
     RawPeer peer(address_);
-    for (uint8_t kind = 0; kind < 6; ++kind) send(peer, RawPeer::about(0, static_cast<RailMessageKind>(kind), 5));
+    for (uint8_t kind = 0; kind < 6; ++kind)
+        send(peer, RawPeer::about(0, static_cast<RailMessageKind>(kind), 5));
     const auto answers = peer.take();
     ASSERT_EQ(answers.size(), 1u);
     EXPECT_EQ(answers[0].atomic, static_cast<uint8_t>(RailMessageKind::kNack));
@@ -437,8 +446,8 @@ TEST_F(ReservingHostile, a_granter_that_refuses_takes_back_or_lies_stops_no_tran
             for (const EngineHeader& asked : peer.take()) {
                 if (asked.opcode != Opcode::kRail) continue;
                 EngineHeader answer = asked;
-                // Of what was asked, of another request, or of another rail; a grant or a refusal, or one after the
-                // other, at last a grant.
+                // Of what was asked, of another request, or of another rail; a grant or a refusal, or one
+                // after the other, at last a grant.
                 for (uint32_t mistakes = random() % 4; mistakes != 0; --mistakes) {
                     answer = asked;
                     answer.atomic = static_cast<uint8_t>(1 + random() % 5);
@@ -469,7 +478,8 @@ TEST_F(ReservingHostile, a_peer_that_dies_while_it_holds_all_rails_frees_them) {
     if (child == 0) {
         RawPeer peer(address_);
         bool sent = true;
-        for (uint8_t rail = 0; rail < 4; ++rail) sent &= peer.send(RawPeer::about(rail, RailMessageKind::kRts, 1));
+        for (uint8_t rail = 0; rail < 4; ++rail)
+            sent &= peer.send(RawPeer::about(rail, RailMessageKind::kRts, 1));
         (void)!write(ends[1], &sent, 1);
         for (;;) pause();
     }
@@ -524,14 +534,15 @@ TEST_F(ReservingHostile, transfers_that_wait_for_a_granter_that_dies_fail_with_i
     ASSERT_EQ(read(ends[0], &published, sizeof published), static_cast<ssize_t>(sizeof published));
     velo_peer_t* peer = nullptr;
     char error[512] = "";
-    ASSERT_EQ(velo_connect(victim_.engine, published.address.data(), published.bytes, true, nullptr, &peer, error,
-                           sizeof error),
+    ASSERT_EQ(velo_connect(victim_.engine, published.address.data(), published.bytes, true, nullptr, &peer,
+                           error, sizeof error),
               VELO_OK)
         << error;
     std::vector<std::byte> ours(10 * kChunk);
     std::deque<velo_rma_t> ops;
     for (int i = 0; i < 12; ++i) {
-        ops.push_back(transfer(i % 2 == 0 ? VELO_RMA_GET : VELO_RMA_PUT, published.handle, 0, ours.data(), ours.size()));
+        const velo_rma_kind_t kind = i % 2 == 0 ? VELO_RMA_GET : VELO_RMA_PUT;
+        ops.push_back(transfer(kind, published.handle, 0, ours.data(), ours.size()));
         velo_rma(victim_.engine, peer, &ops.back());
     }
     for (int i = 0; i < 1000; ++i) velo_progress(victim_.engine);
@@ -539,7 +550,8 @@ TEST_F(ReservingHostile, transfers_that_wait_for_a_granter_that_dies_fail_with_i
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (victim_.done.size() != ops.size() && std::chrono::steady_clock::now() < end) velo_progress(victim_.engine);
+    while (victim_.done.size() != ops.size() && std::chrono::steady_clock::now() < end)
+        velo_progress(victim_.engine);
     ASSERT_EQ(victim_.done.size(), ops.size());
     for (const auto& [op, status] : victim_.done) EXPECT_EQ(status, VELO_PEER_DEAD);
     EXPECT_FALSE(velo_busy(victim_.engine));

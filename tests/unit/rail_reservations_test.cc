@@ -1,5 +1,5 @@
-/// The rails of several processes, their transfers, and messages that are late, overtake each other or are lost
-/// (rma/rail_reservations.h).
+/// The rails of several processes, their transfers, and messages that are late, overtake each other or are
+/// lost (rma/rail_reservations.h).
 #include "rma/rail_reservations.h"
 
 #include <gtest/gtest.h>
@@ -244,8 +244,8 @@ struct Network {
 };
 class Networks : public testing::TestWithParam<Network> {};
 
-/// Transfers between all, in both directions. A held rail is held at both ends, nothing is lost for good, and where
-/// messages arrive nothing goes without a reservation.
+/// Transfers between all, in both directions. A held rail is held at both ends, nothing is lost for good, and
+/// where messages arrive nothing goes without a reservation.
 TEST_P(Networks, admit_every_transfer_and_hold_each_rail_once) {
     const auto [count, rails, lossy] = GetParam();
     for (uint32_t seed = 0; seed < 300; ++seed) {
@@ -318,7 +318,8 @@ TEST_P(Networks, admit_every_transfer_and_hold_each_rail_once) {
                             of->chunks.push_back(rail);
                             ++transfer.outstanding;
                             if (!lossy) {
-                                const auto grant = processes[transfer.granter].machine.rail(transfer.direction, rail).grant();
+                                const Process& granter = processes[transfer.granter];
+                                const auto grant = granter.machine.rail(transfer.direction, rail).grant();
                                 ASSERT_TRUE(grant);
                                 ASSERT_EQ(grant->peer, at) << "set aside at both ends";
                             }
@@ -369,8 +370,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Networks,
                                          Network{5, 4, false}, Network{8, 8, false}, Network{2, 2, true},
                                          Network{4, 3, true}, Network{6, 8, true}),
                          [](const auto& info) {
-                             return std::to_string(info.param.processes) + "_by_" + std::to_string(info.param.rails) +
-                                    (info.param.lossy ? "_lossy" : "");
+                             return std::to_string(info.param.processes) + "_by_" +
+                                    std::to_string(info.param.rails) + (info.param.lossy ? "_lossy" : "");
                          });
 
 }  // namespace
