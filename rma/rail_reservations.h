@@ -125,7 +125,8 @@ class RailReservations {
         if (message.kind == RailMessageKind::kRts) {
             // A rail has one request out, so the older of two of a peer's is over: its end was lost.
             const auto grant = half.rail.grant();
-            if (grant && grant->peer == message.peer && grant->number != message.number) {
+            if (grant && grant->peer == message.peer &&
+                static_cast<int32_t>(message.number - grant->number) > 0) {
                 perform(direction, rail,
                         half.rail.received(
                             {.kind = RailMessageKind::kDone, .peer = message.peer, .number = grant->number}),
