@@ -1,6 +1,6 @@
-// Transfers over several rails (rma/rail_reservations.h): in every interleaving of small cases a rail that is held is
-// set aside at the other end, every transfer ends, and nothing is left of it. Processes die in any order, rails die and
-// may stay dead, paths fail, and messages are lost.
+// Transfers over several rails (rma/rail_reservations.h): in every interleaving of small cases a rail that is
+// held is set aside at the other end, every transfer ends, and nothing is left of it. Processes die in any
+// order, rails die and may stay dead, paths fail, and messages are lost.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -44,16 +44,28 @@ TEST(RailReservations, a_transfer_that_keeps_a_rail_while_it_waits_for_another_d
 }
 
 TEST(RailReservations, rails_die_at_any_point_and_come_back) {
-    holds({.transfers = {{1, 0, 2}, {1, 0, 1}}, .rail_deaths = 2, .patient = true});
+    holds({.transfers = {{1, 0, 2}}, .rail_deaths = 2, .patient = true});
+    holds({.transfers = {{1, 0, 1}, {1, 0, 1}}, .rails = 1, .rail_deaths = 2, .patient = true});
     holds({.transfers = {{1, 0, 2}, {2, 0, 1}}, .processes = 3, .rail_deaths = 1, .patient = true});
-    holds({.transfers = {{0, 1, 1}, {1, 0, 1}}, .rail_deaths = 2, .patient = true});
+    holds({.transfers = {{1, 0, 1}, {2, 0, 1}},
+           .processes = 3,
+           .rails = 1,
+           .deaths = 1,
+           .rail_deaths = 1,
+           .patient = true});
+    holds({.transfers = {{0, 1, 1}, {1, 0, 1}}, .rail_deaths = 1, .patient = true});
 }
 
-/// With no rail left the transfers go without, for which some wait until their time has come.
+/// With no rail left the transfers go without, some of them when their time has come.
 TEST(RailReservations, rails_die_for_good) {
-    holds({.transfers = {{1, 0, 2}, {1, 0, 1}}, .rail_deaths = 2, .come_back = false});
-    holds({.transfers = {{0, 1, 1}, {1, 0, 1}}, .rail_deaths = 3, .come_back = false});
-    holds({.transfers = {{1, 0, 1}, {2, 0, 1}}, .processes = 3, .rail_deaths = 1, .come_back = false});
+    holds({.transfers = {{1, 0, 2}}, .rail_deaths = 4, .come_back = false});
+    holds({.transfers = {{0, 1, 1}, {1, 0, 1}}, .rail_deaths = 1, .come_back = false});
+    holds({.transfers = {{1, 0, 1}, {1, 0, 1}}, .rails = 1, .rail_deaths = 2, .come_back = false});
+    holds({.transfers = {{1, 0, 1}, {2, 0, 1}},
+           .processes = 3,
+           .rails = 1,
+           .rail_deaths = 2,
+           .come_back = false});
 }
 
 TEST(RailReservations, paths_fail) {
@@ -66,9 +78,10 @@ TEST(RailReservations, processes_die_in_any_order) {
     holds({.transfers = {{0, 1, 1}, {1, 2, 1}, {2, 0, 1}}, .processes = 3, .deaths = 2, .patient = true});
 }
 
-/// Two losses of a rail's last messages at an owner with one rail leave it set aside, until the same process asks again.
+/// The loss of a rail's last message at its owner leaves it set aside, until the same process asks again.
 TEST(RailReservations, lost_messages_hold_up_no_transfer_for_longer_than_its_limit) {
-    holds({.transfers = {{1, 0, 2}, {1, 0, 1}}, .losses = 2});
+    holds({.transfers = {{1, 0, 2}}, .losses = 3});
+    holds({.transfers = {{1, 0, 2}, {2, 0, 1}}, .processes = 3, .losses = 1});
     holds({.transfers = {{1, 0, 1}, {2, 0, 1}}, .processes = 3, .rails = 1, .losses = 2});
 }
 

@@ -1,7 +1,9 @@
-/// Transfers over several rails of several processes (rma/rail_reservations.h), as a model for fair_explorer.h.
+/// Transfers over several rails of several processes (rma/rail_reservations.h), as a model for
+/// fair_explorer.h.
 ///
-/// Messages arrive in any order. Processes and rails die, some rails for good, paths fail, and messages are lost, as
-/// often as the options say. A state is the steps that led to it: the machines are made again from them.
+/// Messages arrive in any order. Processes and rails die, some rails for good, paths fail, and messages are
+/// lost, as often as the options say. A state is the steps that led to it: the machines are made again from
+/// them.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +43,19 @@ struct RailReservationsOptions {
 
 class RailReservationsWorld {
   public:
-    enum class Do : uint8_t { kDrive, kDeliver, kLose, kIssue, kEnd, kOverdue, kDie, kFollow, kRailDies, kRailReturns, kPath };
+    enum class Do : uint8_t {
+        kDrive,
+        kDeliver,
+        kLose,
+        kIssue,
+        kEnd,
+        kOverdue,
+        kDie,
+        kFollow,
+        kRailDies,
+        kRailReturns,
+        kPath
+    };
     struct Step {
         Do what{};
         uint8_t a = 0;
@@ -79,7 +93,8 @@ class RailReservationsWorld {
             }
             for (uint8_t rail = 0; rail < options_.rails; ++rail) {
                 const bool dead = (node.machine->dead() >> rail & 1) != 0;
-                if (!dead && live.rail_deaths < options_.rail_deaths) steps.push_back({Do::kRailDies, process, rail});
+                if (!dead && live.rail_deaths < options_.rail_deaths)
+                    steps.push_back({Do::kRailDies, process, rail});
                 if (dead && options_.come_back) steps.push_back({Do::kRailReturns, process, rail});
             }
         }
@@ -123,15 +138,18 @@ class RailReservationsWorld {
         for (size_t i = 0; i < live.transfers.size(); ++i)
             if (!live.transfers[i].ended && !live.nodes[options_.transfers[i].from].dead) return false;
         if (!live.messages.empty()) return false;
-        // What a lost message would have ended is ended by the next request, or by none.
+        // A lost message leaves a grant in place until the next request of the same process, if one comes.
         if (live.losses != 0) return true;
         for (const Node& node : live.nodes) {
             if (node.dead) continue;
-            for_each_half(node, [&](const auto& rail) { quiet_ &= !rail.grant() && !rail.own_request() && rail.queued() == 0; });
+            for_each_half(node, [&](const auto& rail) {
+                quiet_ &= !rail.grant() && !rail.own_request() && rail.queued() == 0;
+            });
         }
         return std::exchange(quiet_, true);
     }
-    /// A rail that is held is set aside at the other end, unless that has died, or a word to the contrary is under way.
+    /// A rail that is held is set aside at the other end, unless that has died, or a word to the contrary is
+    /// under way.
     [[nodiscard]] std::string violation(const State& state) const {
         const Live& live = at(state);
         if (!live.wrong.empty()) return live.wrong;
@@ -161,9 +179,11 @@ class RailReservationsWorld {
         const Live& live = at(state);
         // Their order is all that numbers are used for, so those who ask again come back to where they were.
         const auto numbers = numbers_in(live);
-        const auto relative = [&](uint32_t requester, rma::RailDirection direction, uint32_t rail, uint32_t number) {
+        const auto relative = [&](uint32_t requester, rma::RailDirection direction, uint32_t rail,
+                                  uint32_t number) {
             const std::vector<uint32_t>& all = numbers[requester][rail * 2 + index(direction)];
-            return static_cast<uint8_t>(std::ranges::count_if(all, [&](uint32_t other) { return other > number; }));
+            return static_cast<uint8_t>(
+                std::ranges::count_if(all, [&](uint32_t other) { return other > number; }));
         };
         const auto add = [&](auto value) { key.push_back(static_cast<uint8_t>(value)); };
         add(live.deaths), add(live.rail_deaths), add(live.paths), add(live.losses);
@@ -180,7 +200,8 @@ class RailReservationsWorld {
                     if (const auto own = half.own_request())
                         add(own->peer), add(relative(process, direction, rail, own->number));
                     add(half.grant() ? half.grant()->peer : 0xff);
-                    if (const auto grant = half.grant()) add(relative(grant->peer, direction, rail, grant->number));
+                    if (const auto grant = half.grant())
+                        add(relative(grant->peer, direction, rail, grant->number));
                     add(half.queued());
                     for (uint32_t i = 0; i < half.queued(); ++i) {
                         const rma::RailGrant queued = half.queued_at(i);
@@ -197,20 +218,21 @@ class RailReservationsWorld {
         for (const Run& run : live.transfers) {
             add(run.admitted), add(run.ended), add(run.transfer.rails), add(run.transfer.asked);
             add(run.transfer.refused), add(run.transfer.issued_bytes), add(run.transfer.stage);
-            for (uint32_t rail = 0; rail < options_.rails; ++rail) add(run.chunks[rail]), add(run.reserved[rail]);
+            for (uint32_t rail = 0; rail < options_.rails; ++rail)
+                add(run.chunks[rail]), add(run.reserved[rail]);
         }
         std::vector<std::array<uint8_t, 6>> sent;
         for (const Sent& each : live.messages) {
-            sent.push_back({each.from, each.to, static_cast<uint8_t>(each.message.kind), static_cast<uint8_t>(each.rail),
-                            static_cast<uint8_t>(each.direction),
+            sent.push_back({each.from, each.to, static_cast<uint8_t>(each.message.kind),
+                            static_cast<uint8_t>(each.rail), static_cast<uint8_t>(each.direction),
                             relative(requester_of(each), each.direction, each.rail, each.message.number)});
         }
         std::ranges::sort(sent);
         for (const auto& each : sent) key.insert(key.end(), each.begin(), each.end());
     }
     [[nodiscard]] static std::string describe(Step step) {
-        constexpr const char* kNames[] = {"drive",  "deliver",  "lose",      "issue",        "end", "overdue",
-                                          "dies",   "follows",  "rail_dies", "rail_returns", "path"};
+        constexpr const char* kNames[] = {"drive", "deliver", "lose",      "issue",        "end", "overdue",
+                                          "dies",  "follows", "rail_dies", "rail_returns", "path"};
         return std::string(kNames[static_cast<size_t>(step.what)]) + "(" + std::to_string(step.a) + "," +
                std::to_string(step.b) + "," + std::to_string(step.c) + ")";
     }
@@ -254,10 +276,12 @@ class RailReservationsWorld {
         Live& live;
         uint8_t self;
         [[nodiscard]] rma::RailMask usable(const rma::ReservingTransfer& transfer) const {
-            return rma::RailMask{(1u << options.rails) - 1u} & ~rma::RailMask{live.nodes[self].paths[transfer.granter]};
+            return rma::RailMask{(1u << options.rails) - 1u} &
+                   ~rma::RailMask{live.nodes[self].paths[transfer.granter]};
         }
         [[nodiscard]] static rma::RailMask share(rma::RailMask free, uint64_t bytes) {
-            for (; static_cast<uint64_t>(std::popcount(free)) > bytes; free &= free - 1) {}
+            for (; static_cast<uint64_t>(std::popcount(free)) > bytes; free &= free - 1) {
+            }
             return free;
         }
         void send(rma::RailDirection direction, uint32_t rail, rma::RailMessage message) const {
@@ -289,7 +313,8 @@ class RailReservationsWorld {
     using Numbers = std::array<std::array<std::vector<uint32_t>, 8>, kMost>;
     [[nodiscard]] Numbers numbers_in(const Live& live) const {
         Numbers numbers;
-        const auto add = [&](uint32_t requester, rma::RailDirection direction, uint32_t rail, uint32_t number) {
+        const auto add = [&](uint32_t requester, rma::RailDirection direction, uint32_t rail,
+                             uint32_t number) {
             std::vector<uint32_t>& all = numbers[requester][rail * 2 + index(direction)];
             if (std::ranges::find(all, number) == all.end()) all.push_back(number);
         };
@@ -335,20 +360,24 @@ class RailReservationsWorld {
     void begin() const {
         live_ = std::make_unique<Live>();
         for (uint8_t process = 0; process < options_.processes; ++process) {
-            live_->nodes.emplace_back().machine = std::make_unique<rma::RailReservations>(
-                rma::RailReservations::Settings{.rails = options_.rails, .wait_ns = kWaitNs, .seed = process + 1u});
+            live_->nodes.emplace_back().machine =
+                std::make_unique<rma::RailReservations>(rma::RailReservations::Settings{
+                    .rails = options_.rails, .wait_ns = kWaitNs, .seed = process + 1u});
         }
         for (const ReservedTransfer& each : options_.transfers) {
             Run& run = live_->transfers.emplace_back();
             run.transfer.bytes = each.chunks;
             run.transfer.chunk_bytes = 1;
             live_->nodes[each.from].machine->post(
-                run.transfer, each.to, each.put ? rma::RailDirection::kSending : rma::RailDirection::kReceiving, 0);
+                run.transfer, each.to,
+                each.put ? rma::RailDirection::kSending : rma::RailDirection::kReceiving, 0);
         }
     }
     void perform(Live& live, Step step, uint64_t now_ns) const {
         const auto host = [&](uint8_t process) { return Host{options_, live, process}; };
-        const auto machine = [&](uint8_t process) -> rma::RailReservations& { return *live.nodes[process].machine; };
+        const auto machine = [&](uint8_t process) -> rma::RailReservations& {
+            return *live.nodes[process].machine;
+        };
         switch (step.what) {
             case Do::kDrive: machine(step.a).drive(now_ns, host(step.a)); break;
             case Do::kOverdue: machine(step.a).drive(now_ns + 2 * kWaitNs, host(step.a)); break;
@@ -396,7 +425,8 @@ class RailReservationsWorld {
                 break;
             case Do::kFollow:
                 live.nodes[step.a].followed |= static_cast<uint8_t>(1u << step.b);
-                std::erase_if(live.messages, [&](const Sent& sent) { return sent.to == step.a && sent.from == step.b; });
+                std::erase_if(live.messages,
+                              [&](const Sent& sent) { return sent.to == step.a && sent.from == step.b; });
                 machine(step.a).peer_died(step.b, now_ns, host(step.a));
                 break;
             case Do::kRailDies:
@@ -417,7 +447,8 @@ class RailReservationsWorld {
         live.nodes[from].machine->settle(run.transfer, Host{options_, live, from});
         if (!run.transfer.all_issued() || run.transfer.outstanding != 0) return;
         run.ended = true;
-        if (!live.nodes[from].machine->settled(run.transfer)) live.wrong = "a transfer that has ended has a rail";
+        if (!live.nodes[from].machine->settled(run.transfer))
+            live.wrong = "a transfer that has ended has a rail";
     }
 
     RailReservationsOptions options_;
