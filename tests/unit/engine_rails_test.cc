@@ -327,10 +327,12 @@ TEST(EngineRailDeath, of_a_rail_that_comes_back_lasts_until_it_is_tried) {
 }
 
 /// VELO_TEST_DEATHS sets how many.
-TEST(EngineRailDeath, thousands_of_them_lose_nothing) {
+class EngineRailDeathsOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(EngineRailDeathsOf, thousands_of_them_lose_nothing) {
     const char* given = std::getenv("VELO_TEST_DEATHS");
     const uint64_t deaths = given != nullptr ? std::strtoull(given, nullptr, 10) : 2000;
-    velo_params_t params = rails_params(4, "hybrid");
+    velo_params_t params = rails_params(4, GetParam());
     params.outstanding = 8;
     params.faults = "seed=11,port_flap=0.005:10us";
     Job job(3, params);
@@ -374,6 +376,9 @@ TEST(EngineRailDeath, thousands_of_them_lose_nothing) {
         static_cast<unsigned long long>(counters.rail_returns),
         static_cast<unsigned long long>(counters.rma_copied_bytes), static_cast<unsigned long long>(moved));
 }
+
+INSTANTIATE_TEST_SUITE_P(Rules, EngineRailDeathsOf, testing::Values("hybrid", "dynamic"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace velo::test

@@ -59,13 +59,15 @@ struct Shape {
     uint32_t ranks;
     int ports;
     const char* faults;
+    int wait_ms = kHourMs;
 };
 class ReservingJobs : public testing::TestWithParam<Shape> {};
 
 /// Each rank gets from all others and puts to all others, with several transfers under way at each.
 TEST_P(ReservingJobs, move_everything_between_all) {
-    const auto [ranks, ports, faults] = GetParam();
+    const auto [ranks, ports, faults, wait_ms] = GetParam();
     velo_params_t params = reserving_params(ports);
+    params.rail_wait = wait_ms;
     params.faults = faults;
     Job job(ranks, params);
     constexpr size_t kBytes = 40 * kChunk;
@@ -149,19 +151,18 @@ TEST_P(ReservingJobs, move_everything_between_all) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, ReservingJobs,
-                         testing::Values(Shape{2, 2, ""}, Shape{3, 2, ""}, Shape{4, 4, ""}, Shape{5, 8, ""},
-                                         Shape{3, 4, "port_down=2:50"},
-                                         Shape{4, 4, "seed=3,port_flap=0.02:100us"},
-                                         Shape{3, 2, "seed=5,port_flap=0.05:50us"},
-                                         Shape{3, 2, "seed=6,rma_late=0.2:30us"},
-                                         Shape{3, 8, "seed=7,rma_fail=0.05"},
-                                         Shape{3, 4, "seed=8,delay=0.2:50us,rma_denied=0.05"}),
-                         [](const auto& info) {
-                             return "of_" + std::to_string(info.param.ranks) + "_by_" +
-                                    std::to_string(info.param.ports) +
-                                    (*info.param.faults ? "_with_faults_" + std::to_string(info.index) : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ReservingJobs,
+    testing::Values(Shape{2, 2, ""}, Shape{3, 2, ""}, Shape{4, 4, ""}, Shape{5, 8, ""},
+                    Shape{3, 4, "port_down=2:50"}, Shape{4, 4, "seed=3,port_flap=0.02:100us"},
+                    Shape{3, 2, "seed=5,port_flap=0.05:50us"}, Shape{3, 2, "seed=6,rma_late=0.2:30us"},
+                    Shape{3, 8, "seed=7,rma_fail=0.05"}, Shape{3, 4, "seed=8,delay=0.2:50us,rma_denied=0.05"},
+                    Shape{4, 2, "seed=9,delay=0.05:2ms", 1},
+                    Shape{3, 4, "seed=10,delay=0.05:2ms,port_flap=0.02:1ms", 1}),
+    [](const auto& info) {
+        return "of_" + std::to_string(info.param.ranks) + "_by_" + std::to_string(info.param.ports) +
+               (*info.param.faults ? "_with_faults_" + std::to_string(info.index) : "");
+    });
 
 TEST(Reserving, a_transfer_holds_its_rail_and_the_next_one_waits_for_it) {
     velo_params_t params = reserving_params(2);
