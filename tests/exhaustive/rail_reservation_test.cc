@@ -96,6 +96,15 @@ TEST(HalfDuplexRails, a_rail_may_die_and_come_back_at_any_point) {
     half_duplex_holds({.transfers = kRing, .node_deaths = 1, .rail_deaths = 1}, 1);
 }
 
+TEST(HalfDuplexRails, rails_may_stay_dead_and_two_nodes_die_in_any_order) {
+    half_duplex_holds({.transfers = kRing, .any_order = true, .rail_deaths = 2, .rails_return = false}, 1);
+    half_duplex_holds(
+        {.transfers = kStar, .any_order = true, .node_deaths = 1, .rail_deaths = 1, .rails_return = false},
+        1);
+    half_duplex_holds({.transfers = kRing, .any_order = true, .node_deaths = 2}, 1);
+    half_duplex_holds({.transfers = kStar, .any_order = true, .requester_ends = true, .node_deaths = 2}, 1);
+}
+
 TEST(DuplexRails, requests_queue_or_are_refused) {
     for (const uint32_t queue_max : {0u, 1u, 2u}) {
         duplex_holds({.transfers = kAll, .any_order = true}, queue_max);
@@ -112,6 +121,22 @@ TEST(DuplexRails, nodes_and_rails_die_at_any_point) {
     duplex_holds({.transfers = kStar, .any_order = true, .rail_deaths = 1}, 0);
     duplex_holds({.transfers = kPair, .any_order = true, .aborts = 1, .rail_deaths = 1}, 1);
     duplex_holds({.transfers = kStar, .aborts = 1, .node_deaths = 1, .rail_deaths = 1}, 2);
+}
+
+TEST(DuplexRails, rails_may_stay_dead_and_two_nodes_die_in_any_order) {
+    for (const uint32_t queue_max : {0u, 2u}) {
+        duplex_holds({.transfers = kAll, .any_order = true, .rail_deaths = 1, .rails_return = false},
+                     queue_max);
+        duplex_holds({.transfers = kStar,
+                      .any_order = true,
+                      .requester_ends = true,
+                      .rail_deaths = 2,
+                      .rails_return = false},
+                     queue_max);
+        duplex_holds({.transfers = kStar, .any_order = true, .requester_ends = true, .node_deaths = 2},
+                     queue_max);
+        duplex_holds({.transfers = kRing, .any_order = true, .aborts = 1, .node_deaths = 2}, queue_max);
+    }
 }
 
 /// Two states that alternate, with a way out that is an action or a fault.

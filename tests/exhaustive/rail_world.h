@@ -28,7 +28,8 @@ struct RailWorldOptions {
     bool numbers = true;                          ///< both ends agree on the request's number, too
     uint8_t aborts = 0;                           ///< requests and grants that a process gives up
     uint8_t node_deaths = 0;
-    uint8_t rail_deaths = 0;  ///< each comes back
+    uint8_t rail_deaths = 0;
+    bool rails_return = true;  ///< else a process gives up what a dead rail refuses
     uint8_t timeouts =
         0;  ///< a process stops waiting for an answer, and does not tell its rail (algorithm 4)
 };
@@ -117,7 +118,7 @@ class RailWorld {
             }
             if (node.process == Process::kGranted) steps.push_back({Kind::kMove, i});
             if (node.process == Process::kMoving && !lost(state, node)) steps.push_back({Kind::kArrive, i});
-            if (dead_rail) steps.push_back({Kind::kRevive, i});
+            if (dead_rail && options_.rails_return) steps.push_back({Kind::kRevive, i});
             for (uint8_t dead = 0; dead < nodes(); ++dead) {
                 if (state.nodes[dead].dead && (node.reported >> dead & 1) == 0) {
                     steps.push_back({Kind::kReport, i, dead});
@@ -196,7 +197,9 @@ class RailWorld {
         for (uint32_t i = 0; i < nodes(); ++i) {
             const Node& node = state.nodes[i];
             if (node.dead) continue;
-            if (node.done < options_.transfers[i].size() || node.process != Process::kIdle) return false;
+            if (node.process != Process::kIdle) return false;
+            if (dead_for_good(node)) continue;
+            if (node.done < options_.transfers[i].size()) return false;
             if (node.rail.state() != Rail::State::kFree || node.rail.grant()) return false;
         }
         return true;
@@ -281,6 +284,7 @@ class RailWorld {
                 break;
             case rma::RailAnswer::kRefused:
                 if (node.process == Process::kAsked) node.process = Process::kIdle;
+                if (!options_.rails_return) skip_dead(state, at);
                 break;
             case rma::RailAnswer::kLost:
             case rma::RailAnswer::kDone: end(state, at); break;
@@ -297,9 +301,13 @@ class RailWorld {
         Node& node = state.nodes[at];
         const auto& transfers = options_.transfers[at];
         while (node.process == Process::kIdle && node.done < transfers.size() &&
-               (node.reported >> transfers[node.done] & 1) != 0) {
+               ((node.reported >> transfers[node.done] & 1) != 0 ||
+                dead_for_good(state.nodes[transfers[node.done]]))) {
             ++node.done;
         }
+    }
+    [[nodiscard]] bool dead_for_good(const Node& node) const {
+        return !options_.rails_return && node.rail.state() == Rail::State::kDead;
     }
     void arrive(State& state, uint8_t at) const {
         Node& node = state.nodes[at];
