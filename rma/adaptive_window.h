@@ -37,8 +37,8 @@ class AdaptiveWindow {
         if (alone) epoch_began_ns_ += now_ns - std::max(idle_since_ns_, epoch_began_ns_);
     }
 
-    /// A chunk has ended, `took_ns` after it was issued, with so many sources active. `last`: nothing is under
-    /// way now.
+    /// A chunk has ended, `took_ns` after it was issued. `last`: nothing is under way now. `sources`: active
+    /// ones.
     void ended(uint32_t bytes, uint64_t took_ns, uint64_t now_ns, bool last, uint32_t sources) {
         if (last) idle_since_ns_ = now_ns;
         sources_ = std::max(sources, 1u);
