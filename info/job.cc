@@ -230,7 +230,13 @@ std::string rails_text(const Job& job) {
         append(text, "  a transfer below %d bytes (btl_velo_rail_short): %s\n", params.rail_short, next);
         striped("a longer one");
     }
-    if (rule == "local_dynamic") striped("each transfer");
+    if (rule == "local_dynamic" || rule == "dynamic") striped("each transfer");
+    if (rule == "dynamic") {
+        append(text,
+               "  its peer sets them aside first, or it waits, at most %d ms (btl_velo_rail_wait); then it goes "
+               "without\n",
+               params.rail_wait);
+    }
     return text;
 }
 

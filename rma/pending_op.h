@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "rma/chunk_scheduler.h"
+#include "rma/rail_reservations.h"
 #include "rma/rails.h"
 #include "velo/base/status.h"
 #include "velo/device.h"
@@ -13,10 +14,9 @@ namespace velo::rma {
 
 /// The engine's part of a velo_rma_t.
 template <class Peer>
-struct TransferState : Transfer {
+struct TransferState : ReservingTransfer {
     velo_rma_t* op = nullptr;
     Peer* peer = nullptr;
-    RailMask rails = 0;  ///< that its chunks take; none before the first
     uint8_t finds = 0;  ///< times that its memory was looked for by address
 };
 
@@ -48,6 +48,7 @@ struct PendingOp {
     uint8_t block = 0;     ///< of CoopCopy
     uint8_t rail = 0;      ///< of what is with the device
     uint8_t failures = 0;  ///< of a chunk
+    bool reserved = false;  ///< a chunk on a rail that its transfer holds
     Status refused = Status::kOk;
     uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
 

@@ -46,6 +46,8 @@ class RailDispatch {
 
     PeerSources& sources_of(Peer& peer) { return peer.sources ? *peer.sources : make_sources(peer); }
     [[nodiscard]] const Rails& rails() const { return rails_; }
+    /// Rails::share().
+    [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return rails_.share(free, bytes); }
 
   private:
     static constexpr uint64_t kAtomicBytes = sizeof(uint64_t);
@@ -78,9 +80,11 @@ template <class Env>
 Status RailDispatch<Env>::post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused) {
     PeerRails& peer = sources_of(*state.peer).rails;
     const RailDirection direction = direction_of(operation.kind);
+    // One that has failed may have to go by a rail that is not reserved.
+    const bool strict = state.stage == State::Stage::kAdmitted && refused == 0;
     for (bool full = false;;) {
         const uint32_t rail =
-            rails_.pick(state.rails, peer, direction, state.op->bytes, refused, core_.clock.now());
+            rails_.pick(state.rails, peer, direction, state.op->bytes, refused, core_.clock.now(), strict);
         if (rail >= Rails::kFull) [[unlikely]] {
             if (full) return Status::kAgain;
             report_none(*state.peer);

@@ -113,6 +113,8 @@ class RailPolicy {
                                   RailDirection direction) {
         return choose(rails.live() & usable, rails.free(direction) & usable, bytes);
     }
+    /// The same of rails that the caller finds free.
+    [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return choose(free, free, bytes); }
 
   private:
     [[nodiscard]] RailMask choose(RailMask live, RailMask free, uint64_t bytes) {

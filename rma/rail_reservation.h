@@ -19,7 +19,7 @@
 /// Control messages need an order neither among each other nor with data, but are delivered once. They may
 /// not wait behind data: the answer to a request frees rails that data waits for.
 ///
-/// Pure machines: no I/O, clock, lock, log or allocation. Owner: the engine, one of each rail. Thread: the
+/// Pure machines: no I/O, clock, lock, log or allocation. Owner: RailReservations, and the simulator. Thread: the
 /// engine's. Cost of an event: O(1); of a DuplexRail with requests queued, O(queued). A refusal changes
 /// nothing.
 #pragma once

@@ -32,6 +32,9 @@ struct PeerRails {
     RailMask column = 0;        ///< rails on which its node sends; 0: not known
     uint32_t atomics = 0;       ///< under way by the device
     uint32_t atomics_rail = 0;  ///< the rail that they took
+    /// Its rails are not asked for before; kNever: it reserves none.
+    uint64_t reserve_after_ns = 0;
+    static constexpr uint64_t kNever = UINT64_MAX;
 };
 static_assert(sizeof(PeerRails) <= 64, "memory of an active peer");
 
@@ -40,6 +43,7 @@ struct RailsSettings {
     RailSettings policy;
     RailMask own_column = 0;  ///< static allocation: rails on which this node sends; 0: another policy
     uint64_t retry_ns = 1'000'000'000;  ///< first wait of a rail that is out
+    uint64_t reserve_ns = 0;  ///< most that a transfer waits for a reserved rail; 0: none are reserved
 };
 
 class Rails {
@@ -64,23 +68,30 @@ class Rails {
         : settings_(settings), set_(settings.rails), policy_(settings.policy), all_(set_.live()) {}
 
     /// The rail of the next chunk of a transfer of `bytes`. `assigned`: the transfer's rails, 0 at first.
-    /// `full`: rails that have just refused it, or that failed it.
+    /// `full`: rails that have just refused it, or that failed it. `strict`: rather none than one that is not
+    /// of the transfer.
     [[nodiscard]] uint32_t pick(RailMask& assigned, const PeerRails& peer, RailDirection direction,
-                                uint64_t bytes, RailMask full, uint64_t now_ns) {
+                                uint64_t bytes, RailMask full, uint64_t now_ns, bool strict = false) {
         if (all_ == 1 && own_.clear() && peer.paths.clear()) [[likely]]
             return full == 0 ? 0 : kFull;
-        const RailMask usable = all_ & ~own_.barred(now_ns) & ~peer.paths.barred(now_ns);
+        const RailMask usable = this->usable(peer, now_ns);
         if (usable == 0) return kNone;
         if ((assigned & usable) == 0) assigned = assign(peer, direction, bytes, usable);
         RailMask rails = assigned & usable & ~full;
         // Another one, rather than to wait.
-        if (rails == 0) rails = usable & ~full;
+        if (rails == 0 && !strict) rails = usable & ~full;
         return rails == 0 ? kFull : fewest_bytes(rails);
     }
+    /// Rails that may be taken to that peer now.
+    [[nodiscard]] RailMask usable(const PeerRails& peer, uint64_t now_ns) const {
+        return all_ & ~own_.barred(now_ns) & ~peer.paths.barred(now_ns);
+    }
+    /// Of free rails, those that a transfer of `bytes` takes.
+    [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return policy_.share(free, bytes); }
     /// The rail of an atomic. Those to one peer take the same one, so that they stay in order: another one
     /// when none is under way. `steady`: a number that does not change for this peer.
     [[nodiscard]] uint32_t pick_for_atomic(const PeerRails& peer, uint32_t steady, uint64_t now_ns) const {
-        const RailMask usable = all_ & ~own_.barred(now_ns) & ~peer.paths.barred(now_ns);
+        const RailMask usable = this->usable(peer, now_ns);
         if (peer.atomics != 0) return (usable >> peer.atomics_rail & 1) != 0 ? peer.atomics_rail : kFull;
         if (usable == 0) return kNone;
         const RailMask behind = usable & ~(rail_bit(steady % settings_.rails) - 1);
@@ -130,6 +141,8 @@ class Rails {
     [[nodiscard]] uint64_t retry_ns(uint32_t rail, const PeerRails& peer) const {
         return std::max(own_.retry_ns(rail), peer.paths.retry_ns(rail));
     }
+    /// The same, whatever the peer.
+    [[nodiscard]] uint64_t retry_ns(uint32_t rail) const { return own_.retry_ns(rail); }
     [[nodiscard]] uint64_t bytes_under_way(uint32_t rail) const { return set_.bytes_under_way(rail); }
     [[nodiscard]] const Counters& counters(uint32_t rail) const { return counters_[rail]; }
 

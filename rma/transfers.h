@@ -58,6 +58,8 @@ class Transfers {
     void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
     void chunk_done(State& state, uint32_t bytes, Status status);
     void finished(velo_rma_t& op, Status status);
+    /// The chunks of a transfer that is filled in may be issued.
+    void admit(State& state);
     void give_up_direct(Peer& peer);
     void report_denied_copies(const Peer& peer);
     [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
@@ -65,6 +67,7 @@ class Transfers {
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
         scheduler_.for_each_waiting([&](const Transfer& transfer) { visit(static_cast<const State&>(transfer)); });
+        parts_.reserving.for_each_waiting(visit);
     }
 
   private:
@@ -122,7 +125,6 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
         drive();
         return;
     }
-    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || op.remote.device_key != 0);
     state->bytes = op.bytes;
     state->chunk_bytes = static_cast<uint32_t>(core_.options.params.chunk);
     if (peer.path == VELO_PATH_ON_NODE) {
@@ -132,9 +134,16 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
             state->chunk_bytes = kDirectChunkBytes;
         }
     }
-    PeerSources& sources = parts_.rails.sources_of(peer);
-    scheduler_.post(*state, direct ? sources.direct : sources.copied);
+    if (!parts_.reserving.takes(*state)) admit(*state);
     drive();
+}
+
+template <class Env>
+void Transfers<Env>::admit(State& state) {
+    const Peer& peer = *state.peer;
+    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || state.op->remote.device_key != 0);
+    PeerSources& sources = parts_.rails.sources_of(*state.peer);
+    scheduler_.post(state, direct ? sources.direct : sources.copied);
 }
 
 /// Names the memory of an operation by the registration that holds its address now; for a handle that does
@@ -186,6 +195,7 @@ uint32_t Transfers<Env>::drive() {
 template <class Env>
 uint32_t Transfers<Env>::drive_scheduler() {
     if (!repeats_.empty()) drive_repeats();
+    parts_.reserving.drive();
     scheduler_.resume();
     Chunk chunk;
     uint64_t copied = 0;
@@ -296,7 +306,9 @@ Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie 
         .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
         .key = op.remote.device_key,
         .bytes = chunk.bytes};
-    return parts_.rails.post_chunk(state, waiting, operation, refused);
+    const Status status = parts_.rails.post_chunk(state, waiting, operation, refused);
+    if (status == Status::kOk) parts_.reserving.chunk_began(state, waiting);
+    return status;
 }
 
 /// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
@@ -378,7 +390,9 @@ void Transfers<Env>::report_denied_copies(const Peer& peer) {
 
 template <class Env>
 void Transfers<Env>::chunk_done(State& state, uint32_t bytes, Status status) {
-    if (scheduler_.chunk_done(state, bytes, status)) finished(*state.op, state.status);
+    if (!scheduler_.chunk_done(state, bytes, status)) return;
+    parts_.reserving.transfer_ended(state);
+    finished(*state.op, state.status);
 }
 
 template <class Env>
@@ -445,7 +459,8 @@ uint32_t Transfers<Env>::take_notifications() {
 template <class Env>
 void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
     State& state = *waiting.state;
-    parts_.rails.atomic_ended(waiting, status);
+    if (parts_.rails.atomic_ended(waiting, status)) [[unlikely]]
+        parts_.reserving.rail_failed(*state.peer, waiting.rail);
     if (status == Status::kNotBegun) return parts_.atomics.requeue(state);
     if (status == Status::kUnsupported) {
         state.op->remote.device_key = 0;  // in a message
@@ -464,7 +479,10 @@ void Transfers<Env>::device_chunk_ended(Op& waiting, Cookie cookie, Status statu
     const uint64_t offset = waiting.offset;
     const uint32_t bytes = waiting.bytes;
     const RailDirection direction = direction_of(get ? RmaKind::kGet : RmaKind::kPut);
-    if (parts_.rails.chunk_ended(waiting, direction, bytes, status)) [[unlikely]] {
+    const bool failed = parts_.rails.chunk_ended(waiting, direction, bytes, status);
+    parts_.reserving.chunk_ended(state, waiting);
+    if (failed) [[unlikely]] {
+        parts_.reserving.rail_failed(*state.peer, waiting.rail);
         ++core_.counters.rma_repeated;
         ++waiting.failures;
         if (state.status == Status::kOk) return repeat(cookie);

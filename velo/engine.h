@@ -110,7 +110,8 @@ class Engine {
     [[nodiscard]] const Parts<S>& parts() const { return parts_; }
     [[nodiscard]] bool busy() const {
         const std::lock_guard guard(parts_.core.lock);
-        return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.pending.taken() != 0 ||
+        return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.reserving.waits() ||
+               parts_.pending.taken() != 0 ||
                !parts_.core.events.empty() || parts_.coop.assisting() ||
                (parts_.core.packets && parts_.core.packets->control_deferred()) ||
                parts_.core.on_node.has_unattached() || parts_.matching.busy();
@@ -243,7 +244,8 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
     if (!parts_.queue.empty()) events += parts_.queue.drive(sends_max);
     if (parts_.coop.assisting()) events += parts_.coop.drive_assists();
     if (parts_.coop.fetching()) events += parts_.coop.drive_blocks();
-    if (!parts_.transfers.idle() || !parts_.atomics.empty()) events += parts_.transfers.drive();
+    if (!parts_.transfers.idle() || !parts_.atomics.empty() || parts_.reserving.waits())
+        events += parts_.transfers.drive();
     if (parts_.matching.due()) [[unlikely]]
         events += parts_.matching.drive();
     if (core.clock.now() >= next_timer_ns_) [[unlikely]]
@@ -296,6 +298,15 @@ void Engine<S>::counters(velo_counters_t& out) const {
     if (!core.device) return;
     const rma::Rails& rails = parts_.rails.rails();
     out.rails_out = static_cast<uint64_t>(std::popcount(rails.out()));
+    if (const rma::RailReservations* const machine = parts_.reserving.machine(); machine != nullptr) {
+        const rma::RailReservations::Counters& reserved = machine->counters();
+        out.rail_requests = reserved.requests;
+        out.rail_grants = reserved.grants;
+        out.rail_refusals = reserved.refusals;
+        out.rail_losses = reserved.lost;
+        out.rail_unreserved = reserved.unreserved;
+        out.rail_served = reserved.served;
+    }
 #define VELO_RAIL(rail)                                      \
     out.rail_operations_##rail = rails.counters(rail).chunks; \
     out.rail_bytes_##rail = rails.counters(rail).bytes;      \

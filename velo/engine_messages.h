@@ -100,7 +100,7 @@ void EngineMessages<Env>::send_control(velo_peer& peer, const EngineHeader& head
     control->tag = 0;
     if (parts_.queue.submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
         free_controls_.push_back(control);
-    } else if (answer) {
+    } else if (answer || header.opcode == Opcode::kRail) {
         ++peer.answers;
     }
 }
@@ -113,7 +113,7 @@ void EngineMessages<Env>::completed(velo_send_t& send, Status status) {
     }
     auto& control = static_cast<Control&>(send);
     const EngineHeader header = control.header;
-    if (header.opcode == Opcode::kDone) --control.peer->answers;
+    if (header.opcode == Opcode::kDone || header.opcode == Opcode::kRail) --control.peer->answers;
     free_controls_.push_back(&send);
     // A request that did not get there is not answered.
     const bool asked =
@@ -211,6 +211,7 @@ void EngineMessages<Env>::receive(velo_peer& peer, const std::byte* data, uint32
         case Opcode::kDone: on_done(peer, header); return;
         case Opcode::kCoop: parts_.coop.on_call(peer, header); return;
         case Opcode::kCoopData: parts_.coop.on_data(peer, header, data, bytes); return;
+        case Opcode::kRail: parts_.reserving.receive(peer, header); return;
     }
     ++core_.counters.engine_malformed;
 }

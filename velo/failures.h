@@ -113,6 +113,7 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
         if (op.state->peer == &peer && op.by_message()) cookies.push_back(cookie);
     });
     for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
+    parts_.reserving.peer_failed(peer);
     parts_.coop.peer_failed(peer);
     parts_.matching.peer_failed(peer);
 }

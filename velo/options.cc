@@ -260,9 +260,10 @@ void set_rails(EngineOptions& options) {
     // The device of a network has one.
     const uint32_t rails = options.network_used ? 1 : static_cast<uint32_t>(params.ports);
     const std::string_view rule = params.rails;
-    if (rule != "static" && rule != "round_robin" && rule != "local_dynamic" && rule != "hybrid") {
+    if (rule != "static" && rule != "round_robin" && rule != "local_dynamic" &&
+        rule != "dynamic" && rule != "hybrid") {
         throw SetupError("btl_velo_rails=" + std::string(rule) +
-                         " is not one of static, round_robin, local_dynamic, hybrid");
+                         " is not one of static, round_robin, local_dynamic, dynamic, hybrid");
     }
     options.rails = {.rails = rails,
                      .policy = {.rule = rule == "round_robin" ? RailRule::kRoundRobin
@@ -272,6 +273,7 @@ void set_rails(EngineOptions& options) {
                                 .fragment_bytes_min = static_cast<uint64_t>(params.chunk),
                                 .short_bytes = static_cast<uint64_t>(params.rail_short)},
                      .retry_ns = static_cast<uint64_t>(params.rail_retry) * 1'000'000};
+    if (rule == "dynamic") options.rails.reserve_ns = static_cast<uint64_t>(params.rail_wait) * 1'000'000;
     if (rule != "static" || !options.device_used || options.network_used) return;
     const velo_identity_t& identity = options.identity;
     const auto per_node = static_cast<uint32_t>(params.ranks_per_node);

@@ -10,6 +10,7 @@
 #include "rma/pending_op.h"
 #include "rma/rail_dispatch.h"
 #include "rma/registrations.h"
+#include "rma/reserving.h"
 #include "rma/transfers.h"
 #include "velo/connector.h"
 #include "velo/core.h"
@@ -44,6 +45,7 @@ struct Parts {
           messages(core, *this),
           matching(core, *this),
           rails(core),
+          reserving(core, *this),
           transfers(core, *this),
           atomics(core, *this),
           coop(core, *this),
@@ -60,6 +62,7 @@ struct Parts {
     Matching<Env> matching;
     rma::CookieTable<rma::PendingOp<velo_peer>> pending{rma::kPendingOpsMax};
     rma::RailDispatch<Env> rails;
+    rma::Reserving<Env> reserving;
     rma::Transfers<Env> transfers;
     rma::Atomics<Env> atomics;
     rma::CoopCopy<Env> coop;

@@ -35,7 +35,7 @@ struct velo_peer {
     bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
     bool assists = true;              ///< it took its part when a block was last fetched from it
     uint32_t pulls = 0;               ///< of it that are being answered
-    uint32_t answers = 0;             ///< to it that wait to be sent
+    uint32_t answers = 0;             ///< to it that wait to be sent, and messages about rails
     uint32_t coop_blocks = 0;         ///< that are fetched from it
     uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
     uint32_t both_blocks = 0;         ///< next ones that count as fetched while it fetches from here, too
@@ -69,7 +69,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 19;
+    static constexpr uint16_t kVersion = 20;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

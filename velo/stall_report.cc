@@ -67,6 +67,20 @@ void add_mailbox(std::string& text, const DeviceReport& device) {
     }
 }
 
+void add_reservations(std::string& text, const PeerReport::Rail& rail) {
+    using State = PeerReport::Reservation::State;
+    for (const PeerReport::Reservation& each : rail.reservations) {
+        if (each.state == State::kNone) continue;
+        text += each.state == State::kAsked  ? "; asked of "
+                : each.state == State::kHeld ? "; set aside by "
+                                             : "; set aside for ";
+        each.known ? append(text, "rank %u", each.rank)
+                   : append(text, "a process that this one has not connected to");
+        text += each.state == State::kGranted ? ", for its " : ", for ";
+        text += each.puts ? "puts" : "gets";
+    }
+}
+
 void add_rails(std::string& text, const std::vector<PeerReport::Rail>& rails) {
     for (const PeerReport::Rail& rail : rails) {
         append(text, "      rail %u: %u operations on it, %llu bytes", rail.rail, rail.own.count,
@@ -75,6 +89,7 @@ void add_rails(std::string& text, const std::vector<PeerReport::Rail>& rails) {
             append(text, "; %u on others, %llu bytes, most of them on rank %u", rail.others.count,
                    number(rail.others.bytes), rail.holder);
         }
+        add_reservations(text, rail);
         if (rail.out) append(text, "; out of use, tried again in %.1f s", seconds(rail.retry_ns));
         text += "\n";
     }

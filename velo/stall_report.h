@@ -146,6 +146,15 @@ struct PeerReport {
         std::array<uint32_t, kCoopMethods> ps_a_byte{};  ///< 0: not tried
     };
 
+    /// A rail that is set aside, or is asked for (btl_velo_rails=dynamic).
+    struct Reservation {
+        enum class State : uint8_t { kNone, kAsked, kHeld, kGranted };
+        State state = State::kNone;
+        bool puts = false;   ///< of the one that asks
+        bool known = false;  ///< connected, so that its rank is known
+        uint32_t rank = 0;   ///< the other end
+    };
+
     /// One of several rails: of this process's device operations, those on this peer and those on others.
     struct Rail {
         uint32_t rail = 0;
@@ -154,6 +163,7 @@ struct PeerReport {
         uint32_t holder = 0;  ///< of the others, the rank with the most bytes
         bool out = false;     ///< taken out of use, to this peer or whatever the peer
         uint64_t retry_ns = 0;  ///< from now, until it is tried again
+        std::array<Reservation, 4> reservations{};
     };
 
     Identity process{};
@@ -165,7 +175,7 @@ struct PeerReport {
     DeviceReport device{};  ///< its mailbox
     Operations operations{};
     std::vector<Copies> copies{};
-    std::vector<Rail> rails{};   ///< those that carry something of this peer's, or are out
+    std::vector<Rail> rails{};   ///< those that carry something of this peer's, are out, or are waited for
     uint32_t partial_bytes = 0;  ///< of a message of the device whose rest has not come
 
     [[nodiscard]] bool waited_for() const {

@@ -50,6 +50,7 @@ class StallReporter {
     [[gnu::cold]] PeerReport report_of(velo_peer& peer);
     void report_transfers(const velo_peer& peer, PeerReport::Operations& out);
     void report_rails(const velo_peer& peer, std::vector<PeerReport::Rail>& out);
+    [[nodiscard]] bool report_reservations(const velo_peer& peer, PeerReport::Rail& out);
     static void report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out);
 
     Core& core_;
@@ -226,11 +227,39 @@ void StallReporter<Env>::report_rails(const velo_peer& peer, std::vector<PeerRep
             if (operations.bytes >= most) rail.holder = holder->rank;
             most = std::max(most, operations.bytes);
         }
-        if (!rail.out && rail.own.count == 0) continue;
+        const bool waited_for = report_reservations(peer, rail);
+        if (!rail.out && rail.own.count == 0 && !waited_for) continue;
         const uint64_t retry_ns = rails.retry_ns(number, peer.sources->rails);
         rail.retry_ns = retry_ns - std::min(retry_ns, core_.clock.now());
         out.push_back(rail);
     }
+}
+
+/// True: a request to this peer is out on the rail, or its transfers wait for one that another peer has.
+template <class Env>
+bool StallReporter<Env>::report_reservations(const velo_peer& peer, PeerReport::Rail& out) {
+    using Reservation = PeerReport::Reservation;
+    const rma::RailReservations* const machine = parts_.reserving.machine();
+    if (machine == nullptr) return false;
+    bool waits = false;
+    parts_.reserving.for_each_waiting([&](const State& state) { waits |= state.peer == &peer; });
+    bool asked = false;
+    size_t at = 0;
+    const auto add = [&](Reservation::State state, bool puts, uint32_t index) {
+        const velo_peer& other = parts_.peers.of(VELO_PATH_DEVICE, index);
+        out.reservations[at++] = {.state = state, .puts = puts, .known = other.connected, .rank = other.rank};
+    };
+    for (const bool puts : {false, true}) {
+        const auto& rail =
+            machine->rail(puts ? rma::RailDirection::kSending : rma::RailDirection::kReceiving, out.rail);
+        if (const auto request = rail.own_request()) {
+            const bool held = rail.state() == rma::RailReservations::Rail::State::kSending;
+            add(held ? Reservation::State::kHeld : Reservation::State::kAsked, puts, request->peer);
+            asked |= waits || request->peer == peer.index;
+        }
+        if (const auto grant = rail.grant()) add(Reservation::State::kGranted, puts, grant->peer);
+    }
+    return asked;
 }
 
 template <class Env>

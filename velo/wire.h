@@ -34,6 +34,9 @@ enum class Opcode : uint8_t {
     /// Data of a cooperative block: 56 bytes of header, then what belongs at offset `value`. `compare`: the number of
     /// bytes there were written directly instead, and none follow. `key`: ns that the owner took; 0: not timed.
     kCoopData,
+    /// About a reservation of a rail (rma/reserving.h). `atomic`: RailMessageKind; `width`: the rail; `last`: the
+    /// requester sends; `value`: the request's number; `status` kUnsupported: no such rail is reserved.
+    kRail,
 };
 
 struct EngineHeader {

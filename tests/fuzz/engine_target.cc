@@ -2,6 +2,7 @@
 #include <array>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim_device/shim/shim_device.h"
@@ -23,11 +24,16 @@ struct Rank {
     velo_engine_t* engine = nullptr;
     uint64_t done = 0;
 
+    /// Between nodes: with reserved rails, where direct copies on the node would be used.
     Rank(uint32_t rank, bool nodes, const char* single_copy, const char* flow_control) {
         velo_params_t params;
         velo_params_default(&params);
         params.ranks_per_node = nodes ? 1 : 0;
         params.single_copy = single_copy;
+        if (nodes && std::string_view(single_copy) == "cma") {
+            params.ports = 4;
+            params.rails = "dynamic";
+        }
         params.flow_control = flow_control;
         params.slots = 58;
         params.ring_lines = 16;
@@ -215,6 +221,7 @@ class DevicePeerOf : public RawPeer {
                    .host_name = kJob << 32 | 1,
                    .job_token = kJob,
                    .mailbox_slots = victim.mailbox_slots,
+                   .ports = victim.settings.ports,
                    .faults = {}}) {
         require(device_.connect({victim.device, victim.device_bytes}, to_) == Status::kOk, "connect");
     }
@@ -304,6 +311,14 @@ constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
     [](Input& input, const Known& known, EngineHeader& header) {
         header.key = kKeyOfAddress;
         header.nla = known.handle.base + input.below(known.handle.bytes + 16);
+    },
+    [](Input& input, const Known& known, EngineHeader& header) {
+        header.opcode = Opcode::kRail;
+        header.atomic = static_cast<uint8_t>(input.below(7));  // a rma::RailMessageKind, or none
+        header.width = static_cast<uint8_t>(input.below(5));
+        header.status = input.below(4) == 0 ? static_cast<uint8_t>(Status::kUnsupported) : 0;
+        header.last = static_cast<uint8_t>(input.below(2));
+        header.value = input.flag() ? known.last.value : input.below(4);
     },
 };
 

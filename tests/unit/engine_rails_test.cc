@@ -82,7 +82,7 @@ TEST_P(EngineRails, move_everything_once_both_ways) {
     if (name == "static") {
         for (int rail = 0; rail < ports; ++rail) EXPECT_GT(bytes[rail], 0u) << rail;
     }
-    if (name == "local_dynamic" || name == "hybrid") {
+    if (name == "local_dynamic" || name == "dynamic" || name == "hybrid") {
         const auto most = *std::max_element(bytes.begin(), bytes.begin() + ports);
         const auto least = *std::min_element(bytes.begin(), bytes.begin() + ports);
         EXPECT_GT(least * 2, most) << "each carries its share";
@@ -126,6 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, EngineRails,
                                          Rule{"round_robin", 2}, Rule{"round_robin", 4},
                                          Rule{"round_robin", 8}, Rule{"local_dynamic", 2},
                                          Rule{"local_dynamic", 4}, Rule{"local_dynamic", 8},
+                                         Rule{"dynamic", 2}, Rule{"dynamic", 4}, Rule{"dynamic", 8},
                                          Rule{"hybrid", 2}, Rule{"hybrid", 4}, Rule{"hybrid", 8}),
                          [](const auto& info) {
                              return std::string(info.param.name) + std::to_string(info.param.ports);
@@ -179,7 +180,7 @@ class EngineRailDeaths : public testing::TestWithParam<Death> {};
 
 TEST_P(EngineRailDeaths, lose_nothing_and_repeat_no_atomic) {
     const Death& death = GetParam();
-    for (const char* rule : {"static", "round_robin", "local_dynamic", "hybrid"}) {
+    for (const char* rule : {"static", "round_robin", "local_dynamic", "dynamic", "hybrid"}) {
         SCOPED_TRACE(rule);
         if (death.ports == 1 && rule == std::string("static")) continue;  // joins one node only
         velo_params_t params = rails_params(death.ports, rule);

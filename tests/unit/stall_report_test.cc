@@ -108,6 +108,25 @@ TEST(StallReport, rails_are_named_with_the_peer_that_holds_most_of_them) {
         << text;
 }
 
+TEST(StallReport, rails_that_are_asked_for_are_named_with_both_ends) {
+    using State = PeerReport::Reservation::State;
+    StallReport report = {.rank = 0};
+    report.peers.push_back(
+        {.process = {.path = VELO_PATH_DEVICE},
+         .operations = {.gets = {.count = 1, .bytes = 4096}},
+         .rails = {{.rail = 1,
+                    .reservations = {{{.state = State::kAsked, .known = true, .rank = 3},
+                                      {.state = State::kGranted, .known = true, .rank = 2},
+                                      {.state = State::kHeld, .puts = true, .known = true, .rank = 5},
+                                      {.state = State::kGranted, .puts = true}}}}}});
+    const std::string text = to_text(report);
+    EXPECT_NE(text.find("      rail 1: 0 operations on it, 0 bytes; asked of rank 3, for gets; set aside for rank 2, "
+                        "for its gets; set aside by rank 5, for puts; set aside for a process that this one has not "
+                        "connected to, for its puts"),
+              std::string::npos)
+        << text;
+}
+
 TEST(StallReport, a_pid_of_another_container_is_not_looked_for) {
     StallReport report = {.rank = 0};
     report.peers.push_back({.process = {.known = true, .rank = 1, .pid = INT32_MAX, .path = VELO_PATH_DEVICE},
