@@ -37,12 +37,9 @@ class AdaptiveWindow {
         if (alone) epoch_began_ns_ += now_ns - std::max(idle_since_ns_, epoch_began_ns_);
     }
 
-    /// A chunk has ended, `took_ns` after it was issued. `last`: nothing is under way now. `sources`: active
-    /// ones.
-    void ended(uint32_t bytes, uint64_t took_ns, uint64_t now_ns, bool last, uint32_t sources) {
+    /// A chunk has ended, `took_ns` after it was issued. `last`: nothing is under way now.
+    void ended(uint32_t bytes, uint64_t took_ns, uint64_t now_ns, bool last) {
         if (last) idle_since_ns_ = now_ns;
-        sources_ = std::max(sources, 1u);
-        if (!probing_) bytes_ = std::max(bytes_, least());
         // A chunk issued before the window became one chunk has waited for the rest of it.
         if (probing_ && now_ns - took_ns < epoch_began_ns_) return;
         epoch_bytes_ += bytes;
@@ -67,7 +64,6 @@ class AdaptiveWindow {
     static constexpr size_t kRateEpochs = 8;
     static constexpr uint32_t kLeastEpochs = 128;
     static constexpr uint64_t kGain = 2;
-    static constexpr uint64_t kSourceChunks = 2;
 
     void end_epoch(uint64_t rate) {
         if (probing_) {
@@ -102,10 +98,8 @@ class AdaptiveWindow {
     [[nodiscard]] uint64_t target() const {
         if (least_ns_ == kUnknown) return bytes_max_;
         const uint64_t held = best_rate() * least_ns_ / kRateUnit;
-        return std::clamp<uint64_t>(kGain * held, least(), bytes_max_);
-    }
-    [[nodiscard]] uint64_t least() const {
-        return std::min(kSourceChunks * sources_ * chunk_bytes_, bytes_max_);
+        return std::clamp<uint64_t>(kGain * held, std::min<uint64_t>(2 * uint64_t{chunk_bytes_}, bytes_max_),
+                                    bytes_max_);
     }
 
     uint32_t chunk_bytes_;
@@ -118,7 +112,6 @@ class AdaptiveWindow {
     uint64_t epoch_bytes_ = 0;
     uint64_t epoch_least_ns_ = kUnknown;
     uint64_t idle_since_ns_ = 0;
-    uint32_t sources_ = 1;
     uint32_t age_ = 0;  ///< epochs since the least time was measured
     bool growing_ = true;
     bool probing_ = false;

@@ -508,8 +508,7 @@ void Transfers<Env>::device_chunk_ended(Op& waiting, Cookie cookie, Status statu
 template <class Env>
 void Transfers<Env>::measured(const Op& chunk) {
     const uint64_t now_ns = core_.clock.read();
-    adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes,
-                    scheduler_.active_sources());
+    adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes);
     scheduler_.set_bytes_max(adaptive_.bytes());
 }
 

@@ -28,9 +28,7 @@ class Fetching {
 
     /// `messages` of `chunks` each, fetched after the one before has come and a pause. Returns bytes per
     /// us while something was under way.
-    uint64_t run(const Link& link, uint32_t messages, uint32_t chunks, uint64_t pause_ns = 0,
-                 uint32_t sources = 1) {
-        sources_ = sources;
+    uint64_t run(const Link& link, uint32_t messages, uint32_t chunks, uint64_t pause_ns = 0) {
         uint64_t busy_ns = 0;
         most_ = 0;
         for (uint32_t message = 0; message < messages; ++message) {
@@ -59,14 +57,13 @@ class Fetching {
             now_ = first->first;
             const uint64_t took = now_ - first->second;
             ends.erase(first);
-            window_.ended(kChunk, took, now_, ends.empty(), sources_);
+            window_.ended(kChunk, took, now_, ends.empty());
         }
     }
 
     AdaptiveWindow& window_;
     uint64_t now_ = 1'000'000'000'000;
     uint64_t most_ = 0;
-    uint32_t sources_ = 1;
 };
 
 TEST(AdaptiveWindow, keeps_every_link_busy_with_little_under_way) {
@@ -105,25 +102,11 @@ TEST(AdaptiveWindow, is_never_below_a_chunk_nor_above_its_bound) {
         for (uint64_t now = 1000; now < 1'000'000; now += 1 + now % 977) {
             window.began(now, now % 3 == 0);
             window.ended(static_cast<uint32_t>(1 + now % kChunk), now % 5 == 0 ? 0 : now % 100'000, now,
-                         now % 7 == 0, static_cast<uint32_t>(now % 5));
+                         now % 7 == 0);
             ASSERT_GE(window.bytes(), kChunk);
             ASSERT_LE(window.bytes(), std::max<uint64_t>(most, kChunk));
         }
     }
-}
-
-TEST(AdaptiveWindow, has_two_chunks_of_each_source) {
-    const Link link = {.bytes_per_us = 100, .way_ns = 1'000};
-    AdaptiveWindow window(kChunk, kMost);
-    Fetching fetching(window);
-    fetching.run(link, 1, 2000);
-    ASSERT_EQ(window.bytes(), 2 * uint64_t{kChunk});
-    fetching.run(link, 1, 2000, 0, 8);
-    EXPECT_EQ(window.bytes(), 16 * uint64_t{kChunk});
-    fetching.run(link, 1, 2000);
-    EXPECT_EQ(window.bytes(), 2 * uint64_t{kChunk});
-    fetching.run(link, 1, 2000, 0, 1000);
-    EXPECT_EQ(window.bytes(), kMost);
 }
 
 TEST(AdaptiveWindow, does_not_count_the_time_without_transfers) {
