@@ -215,6 +215,31 @@ TEST(Reserving, no_transfer_waits_for_longer_than_its_limit_for_an_owner_that_co
         100'000);
 }
 
+TEST(Reserving, a_report_of_what_waits_names_the_rank_that_a_rail_is_asked_of) {
+    velo_params_t params = reserving_params(2);
+    params.stall_report = 1;
+    Job job(3, params);
+    Memory silent(job[0], kChunk, 3);
+    Memory other(job[2], kChunk, 3);
+    std::vector<std::byte> ours(kChunk);
+    velo_rma_t gets[] = {transfer(VELO_RMA_GET, silent.handle, 0, ours.data(), kChunk),
+                         transfer(VELO_RMA_GET, other.handle, 0, ours.data(), kChunk),
+                         transfer(VELO_RMA_GET, other.handle, 0, ours.data(), kChunk)};
+    velo_rma(job[1].engine, job[1].peers[0], &gets[0]);
+    velo_rma(job[1].engine, job[1].peers[2], &gets[1]);
+    velo_rma(job[1].engine, job[1].peers[2], &gets[2]);
+    for (int i = 0; i < 20'000 && job[1].log.empty(); ++i) {
+        usleep(1000);
+        velo_progress(job[1].engine);
+    }
+    ASSERT_FALSE(job[1].log.empty());
+    const std::string& text = job[1].log[0];
+    EXPECT_NE(text.find("asked of rank 0, for gets"), std::string::npos) << text;
+    EXPECT_NE(text.find("asked of rank 2, for gets"), std::string::npos) << text;
+    EXPECT_NE(text.find("2 gets not fully started, 8192 bytes"), std::string::npos) << text;
+    job.drive([&] { return job[1].done.size() == 3; });
+}
+
 TEST(Reserving, ranks_with_other_rules_transfer_as_ever) {
     for (const char* other : {"hybrid", "round_robin", "local_dynamic"}) {
         SCOPED_TRACE(other);

@@ -467,6 +467,19 @@ TEST(Options, a_network_has_one_rail) {
     EXPECT_EQ(options.rails.own_column, 0u);
 }
 
+TEST(Options, rails_are_reserved_by_the_rule_dynamic_only) {
+    velo_params_t params = defaults();
+    params.ranks_per_node = 1;
+    params.ports = 4;
+    params.rail_wait = 7;
+    for (const char* rule : {"static", "round_robin", "local_dynamic", "hybrid"}) {
+        params.rails = rule;
+        EXPECT_EQ(make_options(params, rank_of(0, 2), {}).rails.reserve_ns, 0u) << rule;
+    }
+    params.rails = "dynamic";
+    EXPECT_EQ(make_options(params, rank_of(0, 2), {}).rails.reserve_ns, 7'000'000u);
+}
+
 TEST(Options, nodes_of_jobs_that_meet_over_a_network_are_far_apart) {
     std::vector<uint16_t> first;
     for (const uint64_t launcher : {0x1234ull, 0xffffull}) {

@@ -139,6 +139,19 @@ TEST(Rails, a_rail_whose_queue_is_full_is_passed_over_and_with_none_left_the_chu
     }
 }
 
+TEST(Rails, a_transfer_with_reserved_rails_waits_rather_than_to_take_another_one) {
+    Rails rails({.rails = 4, .policy = {.rule = RailRule::kLocalDynamic}});
+    PeerRails peer;
+    RailMask assigned = 0b0110;
+    EXPECT_EQ(rails.pick(assigned, peer, kIn, kLong, 0b0010, 0, true), 2u);
+    EXPECT_EQ(rails.pick(assigned, peer, kIn, kLong, 0b0110, 0, true), Rails::kFull);
+    EXPECT_NE(rails.pick(assigned, peer, kIn, kLong, 0b0110, 0), Rails::kFull);
+    EXPECT_EQ(assigned, 0b0110u);
+    EXPECT_EQ(rails.usable(peer, 0), 0b1111u);
+    for (int i = 0; i < 2; ++i) (void)rails.failed(1, peer, 0);
+    EXPECT_EQ(rails.usable(peer, 0), 0b1101u);
+}
+
 TEST(Rails, a_path_that_fails_twice_is_out_for_that_peer_and_a_rail_that_fails_all_is_out_for_all) {
     Rails rails(with(2));
     std::array<PeerRails, 3> peers;
