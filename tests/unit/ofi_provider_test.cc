@@ -23,10 +23,9 @@ const Candidate* find(const std::vector<Candidate>& all, const std::string& prov
 }
 
 std::string chosen(const NetworkOptions& options) {
-    std::string interface;
     try {
-        const InfoPtr info = choose_provider(options, interface);
-        return std::string(info->fabric_attr->prov_name) + " " + interface;
+        const Choice choice = choose_provider(options);
+        return std::string(choice.info->fabric_attr->prov_name) + " " + choice.interface;
     } catch (const base::SetupError& error) {
         return error.what();
     }

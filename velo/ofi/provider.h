@@ -33,9 +33,18 @@ struct Candidate {
 /// All that there are, the best first: those that can be used come before the others.
 [[gnu::cold]] std::vector<Candidate> look_for_providers(const NetworkOptions& options);
 
-/// The description that the first usable one is opened with. Throws base::SetupError, with a sentence that names what
-/// there was and what to do.
-[[gnu::cold]] InfoPtr choose_provider(const NetworkOptions& options, std::string& interface);
+/// A provider on one interface, described as it is opened.
+struct Choice {
+    InfoPtr info;
+    std::string interface;
+};
+
+/// The first usable one, and behind it the same provider on other interfaces, up to `rails_max` in all and the nearest
+/// first. An interface that btl_velo_if_include names several times is taken as often. Throws base::SetupError, with a
+/// sentence that names what there was and what to do.
+[[gnu::cold]] std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max);
+/// The first of them.
+[[gnu::cold]] Choice choose_provider(const NetworkOptions& options);
 
 /// Packets of the longest message that a provider takes whole and in its order, at least kPartPacketsMin.
 [[nodiscard]] uint32_t part_packets_max(const std::string& provider);

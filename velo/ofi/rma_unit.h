@@ -27,6 +27,8 @@ class RmaUnit {
     RmaUnit(const Endpoint& endpoint, uint32_t ports);
 
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out);
+    /// The same under the key and at the address that another endpoint has given. kNoResource: this one has no such.
+    Status register_as(void* base, const Registration& registration);
     Status deregister(const Registration& registration);
 
     /// `to` is the peer's address, and `facts` what its notification says.
@@ -39,6 +41,8 @@ class RmaUnit {
     [[nodiscard]] uint64_t completions() const { return completions_; }
     /// Tries again what the provider had not taken. Returns how many operations it took.
     uint32_t progress();
+    /// Ends those operations of a peer that the provider has taken nothing of, as failed.
+    void fail_waiting(DeviceAddr peer);
     /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
     void peer_died(DeviceAddr peer);
 
@@ -64,6 +68,7 @@ class RmaUnit {
         uint8_t port;
     };
 
+    Status register_at(void* base, size_t bytes, uint32_t access, uint64_t key, Registration& out);
     [[nodiscard]] Status check(const RmaOperation& operation) const;
     ssize_t start(Operation& operation);
     void end(Operation& operation, Status status);
