@@ -1,5 +1,9 @@
 // Several rails of the device over libfabric, which here share the loopback interface.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <string>
@@ -186,6 +190,141 @@ TEST_F(OfiRailsPair, a_peer_that_ends_takes_its_operations_on_all_rails_along) {
     for (uint8_t port = 0; port < kPorts; ++port) {
         EXPECT_EQ(run(0, operation(0, RmaKind::kGet, port, local.data())).status, Status::kPeerDead);
     }
+}
+
+/// Connections end where a link is down for long, or a device between the hosts forgets them.
+TEST_F(OfiRailsPair, a_rail_whose_connections_end_fails_its_operations_and_works_again) {
+    open_pair("lo,lo", "lo,lo");
+    every_port_moves(0);
+    every_port_moves(1);
+    std::array<RailsAddress, 2> addresses;
+    for (size_t i = 0; i < 2; ++i) {
+        ASSERT_EQ(read_rails_address(conformance::address_of(device(i)).span(), addresses[i]), Status::kOk);
+    }
+    std::vector<std::byte> local(kBytes);
+    // The owner of the memory does nothing, so the get stays under way.
+    ASSERT_EQ(device(0).post(operation(0, RmaKind::kGet, 1, local.data())), Status::kOk);
+    Connections(addresses[0].others[0]).reset(addresses[1].others[0]);
+    Notification notification = {.status = Status::kOk};
+    const uint64_t end_ns = base::monotonic_ns() + 10'000'000'000;
+    while (!device(0).poll_notification(notification) && base::monotonic_ns() < end_ns) {
+        device(0).progress(base::monotonic_ns());
+    }
+    EXPECT_EQ(notification.status, Status::kFailed);
+    EXPECT_TRUE(device(0).alive(name(0, 1)));
+    EXPECT_EQ(run(0, operation(0, RmaKind::kGet, 0, local.data())).status, Status::kOk) << "the other rail";
+    for (size_t i = 0; i < 2; ++i) {
+        EXPECT_TRUE(drive([&] { return run(i, operation(i, RmaKind::kGet, 1, local.data())).status == Status::kOk; }))
+            << "it is not used again";
+        EXPECT_EQ(local, memory_[1 - i]);
+    }
+    every_port_moves(0);
+    every_port_moves(1);
+}
+
+/// A host to which packets are lost: its queue of connections is full, and its kernel drops what comes.
+class SilentHost {
+  public:
+    SilentHost() {
+        address_.sin_family = AF_INET;
+        address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        listener_ = socket(AF_INET, SOCK_STREAM, 0);
+        socklen_t bytes = sizeof address_;
+        EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address_), sizeof address_), 0);
+        EXPECT_EQ(listen(listener_, 0), 0);
+        EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address_), &bytes), 0);
+        for (int& filler : fillers_) {
+            filler = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+            (void)connect(filler, reinterpret_cast<const sockaddr*>(&address_), sizeof address_);
+        }
+    }
+    ~SilentHost() {
+        speak();
+        close(listener_);
+    }
+    void speak() {
+        for (int& filler : fillers_) {
+            if (filler >= 0) close(filler);
+            filler = -1;
+        }
+        for (int taken; (taken = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK)) >= 0;) {
+            close(taken);
+            pollfd more = {listener_, POLLIN, 0};
+            if (poll(&more, 1, 100) != 1) break;
+        }
+    }
+    [[nodiscard]] std::span<const std::byte> name() const { return std::as_bytes(std::span(&address_, 1)); }
+
+  private:
+    sockaddr_in address_ = {};
+    int listener_ = -1;
+    std::array<int, 3> fillers_ = {};
+};
+
+class OfiPathWatch : public testing::Test {
+  protected:
+    OfiPathWatch() { watch_.know(0, host_.name()); }
+    /// Checks for so long, with an operation under way or none.
+    void check_for(uint64_t ns, uint32_t operations) {
+        for (const uint64_t end_ns = now_ns_ + ns; now_ns_ < end_ns; now_ns_ += PathWatch::kCheckNs) {
+            ASSERT_TRUE(watch_.due(now_ns_));
+            watch_.check(
+                now_ns_, [&](DeviceAddr) { return watch_.broken(0) ? 0 : operations; }, [&](DeviceAddr) { ++failed_; });
+        }
+    }
+
+    SilentHost host_;
+    Endpoint endpoint_{choose_provider(on_lo("lo")), 64, 0};
+    PathWatch watch_{endpoint_};
+    uint64_t now_ns_ = 1'000'000'000'000;
+    uint32_t failed_ = 0;
+};
+
+TEST_F(OfiPathWatch, one_on_which_nothing_ends_is_broken_until_the_host_answers) {
+    watch_.posted(0);
+    check_for(PathWatch::kSilenceNs + PathWatch::kAnswerNs - 2 * PathWatch::kCheckNs, 1);
+    EXPECT_FALSE(watch_.broken(0));
+    check_for(3 * PathWatch::kCheckNs, 1);
+    EXPECT_TRUE(watch_.broken(0));
+    EXPECT_EQ(failed_, 1u);
+    check_for(10 * PathWatch::kAnswerNs, 0);
+    EXPECT_TRUE(watch_.broken(0));
+    host_.speak();
+    check_for(2 * PathWatch::kAnswerNs, 0);
+    EXPECT_FALSE(watch_.broken(0));
+    EXPECT_EQ(failed_, 1u);
+}
+
+TEST_F(OfiPathWatch, what_ends_and_a_host_that_answers_keep_it_whole) {
+    for (int i = 0; i < 20; ++i) {
+        watch_.posted(0);
+        check_for(PathWatch::kSilenceNs, 1);
+        watch_.heard(0);
+    }
+    EXPECT_FALSE(watch_.broken(0));
+    host_.speak();
+    check_for(10 * PathWatch::kAnswerNs, 1);
+    EXPECT_FALSE(watch_.broken(0)) << "a peer that computes";
+    EXPECT_EQ(failed_, 0u);
+}
+
+TEST_F(OfiPathWatch, a_process_that_was_stopped_has_not_listened) {
+    watch_.posted(0);
+    check_for(PathWatch::kCheckNs, 1);
+    now_ns_ += 100 * PathWatch::kAnswerNs;
+    check_for(PathWatch::kCheckNs, 1);
+    EXPECT_FALSE(watch_.broken(0));
+}
+
+TEST_F(OfiPathWatch, a_failure_breaks_it_and_an_answer_mends_it) {
+    watch_.posted(0);
+    watch_.failed(0);
+    EXPECT_TRUE(watch_.broken(0));
+    check_for(3 * PathWatch::kAnswerNs, 0);
+    EXPECT_TRUE(watch_.broken(0));
+    host_.speak();
+    check_for(2 * PathWatch::kAnswerNs, 0);
+    EXPECT_FALSE(watch_.broken(0));
 }
 
 TEST_F(OfiRailsPair, a_port_that_is_down_fails_its_operations_and_no_others) {

@@ -160,7 +160,7 @@ Status OfiDevice::post(const RmaOperation& operation) {
     if (operation.peer >= peers_.size()) return Status::kBadParam;
     const Peer& peer = peers_[operation.peer];
     if (!peer.dead && !peers_.resolve(operation.peer)) return Status::kNoResource;
-    return rma_.post(operation, peer.at, peer.facts, peer.dead);
+    return rma_.post(operation, peer.at, peer.facts, peer.dead ? Status::kPeerDead : Status::kOk);
 }
 
 uint32_t OfiDevice::progress(uint64_t now_ns) {

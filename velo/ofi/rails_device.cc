@@ -137,10 +137,13 @@ bool RailsDevice::poll_notification(Notification& notification) {
 }
 
 uint32_t RailsDevice::progress(uint64_t now_ns) {
-    uint32_t events = first_.progress(now_ns);
+    // The first rail comes last: a put that another one has failed, and whose beginning has arrived all the same, is
+    // through before anything that followed it by the first rail.
+    uint32_t events = 0;
+    for (const auto& rail : others_) events += rail->progress(now_ns);
+    events += first_.progress(now_ns);
     if (first_.peers_ended() != peers_ended_) [[unlikely]]
         end_with_the_dead();
-    for (const auto& rail : others_) events += rail->progress(now_ns);
     return events;
 }
 
@@ -191,7 +194,7 @@ RmaCounters RailsDevice::rail_counters(uint32_t rail) const {
 }
 
 uint32_t RailsDevice::peer_bytes() const {
-    return first_.peer_bytes() + static_cast<uint32_t>(sizeof(Routes) + others_.size() * RmaRail::kPeerBytes);
+    return first_.peer_bytes() + static_cast<uint32_t>(sizeof(Routes) + others_.size() * RmaRail::peer_bytes());
 }
 
 }  // namespace velo::ofi

@@ -1,6 +1,7 @@
 /// One more rail of a device: an endpoint on an interface of its own, which carries RMA operations and nothing else.
 ///
-/// It has no mailbox, and knows of no peer's life or death: those are the first rail's. A peer is here the name of its
+/// It has no mailbox, and knows of no peer's life or death: those are the first rail's. It only finds out whether a
+/// peer is reached by it (path_watch.h), and ends operations as failed where not. A peer is here the name of its
 /// endpoint, and is told to the provider with the first operation to it. An owner of registered memory has to
 /// call progress() as well, because the providers over TCP serve a get in the owner's calls only.
 ///
@@ -12,6 +13,7 @@
 
 #include "velo/device.h"
 #include "velo/ofi/endpoint.h"
+#include "velo/ofi/path_watch.h"
 #include "velo/ofi/poll_pacer.h"
 #include "velo/ofi/provider.h"
 #include "velo/ofi/rma_unit.h"
@@ -28,6 +30,8 @@ class RmaRail {
 
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
     [[nodiscard]] const RmaUnit& rma() const { return rma_; }
+    /// Of a peer that is known here.
+    [[nodiscard]] static constexpr uint32_t peer_bytes() { return sizeof(Peer) + PathWatch::peer_bytes(); }
 
     /// The endpoint that a peer is reached at from here; the first one given stays.
     [[gnu::cold]] void know(DeviceAddr peer, std::span<const std::byte> name);
@@ -37,10 +41,12 @@ class RmaRail {
 
     /// Of a peer that is known here. `facts`: what its notification says.
     Status post(const RmaOperation& operation, const DevicePeer& facts, bool dead);
+    /// Whether a peer that is known here was not reached of late.
+    [[nodiscard]] bool broken(DeviceAddr peer) const { return watch_.broken(peer); }
     bool poll_notification(Notification& notification) { return rma_.poll_notification(notification); }
     /// Returns how many operations ended.
     uint32_t progress(uint64_t now_ns);
-    void peer_died(DeviceAddr peer) { rma_.peer_died(peer); }
+    [[gnu::cold]] void peer_died(DeviceAddr peer);
 
   private:
     struct Peer {
@@ -48,16 +54,13 @@ class RmaRail {
         fi_addr_t at = FI_ADDR_NOTAVAIL;
     };
 
-  public:
-    /// Of a peer.
-    static constexpr uint32_t kPeerBytes = sizeof(Peer);
-
-  private:
     void read();
     bool read_error();
+    void completed(Context& context, int error);
 
     Endpoint endpoint_;
     RmaUnit rma_;
+    PathWatch watch_;
     PollPacer pacer_;
     std::vector<Peer> peers_;  ///< by DeviceAddr
     uint64_t now_ns_ = 0;      ///< of the last progress()

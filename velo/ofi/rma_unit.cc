@@ -87,7 +87,7 @@ Status RmaUnit::check(const RmaOperation& operation) const {
     return endpoint_.has_rma() ? Status::kOk : Status::kUnsupported;
 }
 
-Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& facts, bool dead) {
+Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& facts, Status reached) {
     const Status status = check(what);
     if (status != Status::kOk) return status;
     if (port_operations_[what.port] == kPortOperationsMax || free_.empty()) return Status::kAgain;
@@ -100,8 +100,8 @@ Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& f
     ++port_operations_[what.port];
     ++under_way_;
     ++counters_.rma_posted;
-    if (dead) {
-        end(operation, Status::kPeerDead);
+    if (reached != Status::kOk) {
+        end(operation, reached);
         return Status::kOk;
     }
     if (const int failed = endpoint_.register_local(what.local, what.bytes, operation.local); failed != 0) {

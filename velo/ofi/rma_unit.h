@@ -31,12 +31,17 @@ class RmaUnit {
     Status register_as(void* base, const Registration& registration);
     Status deregister(const Registration& registration);
 
-    /// `to` is the peer's address, and `facts` what its notification says.
-    Status post(const RmaOperation& operation, fi_addr_t to, const DevicePeer& facts, bool dead);
+    /// `to` is the peer's address, and `facts` what its notification says. `reached`: kOk, or how the operation ends
+    /// without a try.
+    Status post(const RmaOperation& operation, fi_addr_t to, const DevicePeer& facts, Status reached);
     bool poll_notification(Notification& notification);
 
     /// The provider is done with an operation; `error` is 0 or libfabric's errno, positive.
     void completed(Context& context, int error);
+    /// The peer of an operation that the provider is done with.
+    [[nodiscard]] static DeviceAddr peer_of(const Context& context) {
+        return reinterpret_cast<const Operation&>(context).what.peer;
+    }
     /// Operations that the provider was done with.
     [[nodiscard]] uint64_t completions() const { return completions_; }
     /// Tries again what the provider had not taken. Returns how many operations it took.
