@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <tuple>
 
 #include "velo/base/shared_segment.h"
 #include "velo/ofi/interfaces.h"
@@ -245,6 +246,12 @@ size_t times_named(const char* words, const Candidate& candidate) {
     return std::max<size_t>(times, 1);
 }
 
+/// Of two cards of one provider the near one comes first. Not of interfaces with IP addresses: these may be in networks
+/// that do not meet, so that all processes have to take the same ones.
+CardNearness nearness_of(const Candidate& candidate) {
+    return ip_of(*candidate.info).empty() ? card_nearness(*candidate.info) : CardNearness::kUnknown;
+}
+
 [[noreturn]] void refuse_all(const std::vector<Candidate>& all, const NetworkOptions& options) {
     std::string text = "No libfabric provider can be used here. There is: " + describe(all) + ".";
     const bool loopback_only = std::ranges::none_of(
@@ -283,8 +290,9 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
         candidates.push_back(examine(*at, system, options));
     }
     prefer_way_to(options.other_host, candidates);
+    for (Candidate& candidate : candidates) candidate.nearness = nearness_of(candidate);
     std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
-        return std::pair(!candidate.refused.empty(), candidate.preference);
+        return std::tuple(!candidate.refused.empty(), candidate.preference, candidate.nearness);
     });
     return candidates;
 }

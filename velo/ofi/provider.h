@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "velo/network_device.h"
+#include "velo/ofi/nearness.h"
 
 namespace velo::ofi {
 
@@ -28,6 +29,7 @@ struct Candidate {
     std::string interface;  ///< as the system or the provider calls it; empty where it has none
     std::string refused;    ///< a few words; empty for one that can be used
     int preference = 0;     ///< less is better
+    CardNearness nearness = CardNearness::kUnknown;  ///< of those that are preferred alike
 };
 
 /// All that there are, the best first: those that can be used come before the others.
