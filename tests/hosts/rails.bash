@@ -23,6 +23,7 @@ all_rails() {
         for program in p2p onesided; do rails_case "$program" "$rule" 1+1; done
     done
     case_on_hosts 'rails_of_one_host 1+1' rails_of_one_host
+    case_on_hosts 'rails_rank_killed 1+1' rails_rank_is_killed
     case_on_hosts 'rail_cut_6s 1+1' rail_is_cut 6
     [[ $full ]] && case_on_hosts 'rail_cut_for_good 1+1' rail_is_cut for_good
     return 0
@@ -50,29 +51,47 @@ both_carry() {
 # Ranks of one host have one rail, and those of the other two.
 rails_of_one_host() {
     "$hosts" on h2 ip link set eth1 down
-    run_job 1+1 "${two_rails[@]}" "$bindir/p2p" --watchdog 40 --quick || why='it did not pass'
-    [[ $(moved 0) != 0 ]] || why=${why:-rail 0 moved nothing}
+    if ! run_job 1+1 "${two_rails[@]}" --mca btl_velo_rails static "$bindir/p2p" --watchdog 40 --quick; then
+        why='it did not pass'
+    elif [[ $(moved 0) == 0 ]]; then
+        why='rail 0 moved nothing'
+    elif ! grep -q 'btl_velo_ports=2, and .* (eth0) has 1 rail, too few for btl_velo_rails=static' "$log"; then
+        why='no line says that a host has one rail'
+    fi
     "$hosts" on h2 ip link set eth1 up
+}
+
+# A rank that dies takes its operations on all rails along.
+rails_rank_is_killed() {
+    local job='' outcome='' says=-
+    start_on_rails 8 || return
+    random_pause
+    kill -KILL "$(ranks_on h2 | head -n 1)"
+    wait_for_end 30
+    [[ $outcome == ended ]] || why="it $outcome; expected: ended"
+}
+
+# start_on_rails SECONDS: traffic between two hosts.
+start_on_rails() {
+    local -a where
+    mapfile -t where < <(ranks 1+1)
+    start_job "${where[@]}" "${two_rails[@]}" "$traffic" "$1"
+    await 20 started_or_ended && grep -q '^started' "$log" && return
+    why='the traffic did not start'
+    return 1
 }
 
 # rail_is_cut SECONDS|for_good: the second network of a host, in the middle of a job, which loses nothing.
 rail_is_cut() {
-    local job='' outcome='' traffic_s=8
-    local -a where
+    local job='' outcome='' says=- traffic_s=8
     [[ $1 == for_good ]] || traffic_s=$(($1 + 7))
-    mapfile -t where < <(ranks 1+1)
-    start_job "${where[@]}" "${two_rails[@]}" "$traffic" "$traffic_s"
-    if ! await 20 started_or_ended || ! grep -q '^started' "$log"; then
-        why='the traffic did not start'
-        return
-    fi
+    start_on_rails "$traffic_s" || return
     random_pause
     "$hosts" link h2 down eth1
     if [[ $1 != for_good ]]; then
         sleep "$1"
         "$hosts" link h2 up eth1
     fi
-    says=-
     wait_for_end $((traffic_s + 15))
     "$hosts" link h2 up eth1
     if [[ $outcome != passed ]]; then

@@ -38,8 +38,9 @@ std::string address_of(int socket, Call&& call) {
 template <class Each>
 void each_tcp_socket(Each&& each) {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-        const std::string name = entry.path().filename().string();
+    const std::filesystem::directory_iterator end;
+    for (std::filesystem::directory_iterator at("/proc/self/fd", error); !error && at != end; at.increment(error)) {
+        const std::string name = at->path().filename().string();
         int socket = -1;
         std::from_chars(name.data(), name.data() + name.size(), socket);
         int protocol = 0;
