@@ -30,7 +30,7 @@ RailsAddress any_address(Input& input) {
 
 }  // namespace
 
-/// An address that is read is the one that was written; nothing else is an address.
+/// An address that is read is the one that was written, and nothing else is one.
 void addresses(Input& input) {
     RailsAddress read;
     const auto any = input.bytes(input.below(kDeviceAddressBytesMax));
