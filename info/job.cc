@@ -207,12 +207,11 @@ std::string rails_text(const Job& job) {
     std::string text = "Rails of the device (long messages, one-sided operations)\n";
     if (!options.device_used) return text + "  not used\n";
     if (options.rails.rails == 1) {
-        text += "  1, which everything takes (";
-        text += options.network_used ? "a network has one" : "btl_velo_ports";
-        text += ")\n";
+        text += "  1, which everything takes (btl_velo_ports)\n";
         return text;
     }
-    append(text, "  %u (btl_velo_ports), by the rule %s (btl_velo_rails)\n", options.rails.rails,
+    append(text, "  %s%u (btl_velo_ports), by the rule %s (btl_velo_rails)\n",
+           options.network_used ? "one for each interface above that is used, at most " : "", options.rails.rails,
            params.rails);
     if (rule == "static") {
         append(text,

@@ -24,7 +24,7 @@ void find_library(const std::string& component_path, const std::string& plugin_d
 
 }  // namespace
 
-std::string networks_text(const NetworkOptions& options, const std::string& component_path,
+std::string networks_text(const NetworkOptions& options, uint32_t rails_max, const std::string& component_path,
                           const std::string& plugin_directory) {
     find_library(component_path, plugin_directory);
     std::string text = "Networks, over libfabric, for ranks on other hosts (btl_velo_device)\n";
@@ -33,20 +33,26 @@ std::string networks_text(const NetworkOptions& options, const std::string& comp
     if (library == nullptr) return text + "  none: " + why + "\n";
     struct Listing {
         std::string text;
-        bool chosen = false;
-    } listing;
-    library->list(options, &listing,
-                  [](void* context, const char* provider, const char* interface, const char* refused) {
-                      auto& of = *static_cast<Listing*>(context);
-                      of.text += "  " + std::string(provider) + " on " + interface + ": ";
-                      if (refused != nullptr) {
-                          of.text += "not used, " + std::string(refused);
-                      } else {
-                          of.text += of.chosen ? "could be used" : "used";
-                          of.chosen = true;
-                      }
-                      of.text += "\n";
-                  });
+        uint32_t rails_max;
+        uint32_t rails = 0;  ///< told of
+    } listing = {.text = "", .rails_max = rails_max};
+    library->list(
+        options, rails_max, &listing,
+        [](void* context, const char* provider, const char* interface, const char* refused, uint32_t rails) {
+            auto& of = *static_cast<Listing*>(context);
+            of.text += "  " + std::string(provider) + " on " + interface + ": ";
+            if (refused != nullptr) {
+                of.text += "not used, " + std::string(refused);
+            } else if (rails == 0) {
+                of.text += "could be used";
+            } else {
+                of.text += "used";
+                if (of.rails_max > 1) of.text += (rails > 1 ? ", as rails " : ", as rail ") + std::to_string(of.rails);
+                if (rails > 1) of.text += " to " + std::to_string(of.rails + rails - 1);
+                of.rails += rails;
+            }
+            of.text += "\n";
+        });
     return text + (listing.text.empty() ? "  none: libfabric knows of none here\n" : listing.text);
 }
 

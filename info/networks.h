@@ -10,7 +10,8 @@ namespace velo::info {
 /// Each provider and interface: used, could be, or why not. `component_path`: mca_base_component_path, where the
 /// library is looked for first; `plugin_directory`: where velo is installed. A line that says so where there is no
 /// library.
-[[nodiscard]] std::string networks_text(const NetworkOptions& options, const std::string& component_path,
+[[nodiscard]] std::string networks_text(const NetworkOptions& options, uint32_t rails_max,
+                                        const std::string& component_path,
                                         const std::string& plugin_directory);
 
 }  // namespace velo::info

@@ -232,8 +232,9 @@ void report(const Settings& settings, const Job& job) {
             velo::shim::kPortsMax,
             options.device_used ? "" : "; not used, all ranks are on one node (btl_velo_ranks_per_node)");
         const auto component_path = settings.find("mca_base_component_path");
-        std::printf("%s\n", velo::info::networks_text(options.network, component_path ? component_path->value : "",
-                                                      VELO_PLUGINDIR).c_str());
+        std::printf("%s\n", velo::info::networks_text(options.network, static_cast<uint32_t>(options.params.ports),
+                                                      component_path ? component_path->value : "", VELO_PLUGINDIR)
+                              .c_str());
         std::printf("%s\n%s\n%s\n%s\n%s\n", machine_text(job).c_str(), paths_text(job).c_str(),
                     protocols_text(job, settings).c_str(), rails_text(job).c_str(), memory_text(job).c_str());
     }

@@ -39,6 +39,7 @@ struct Core {
             DeviceConfig config = options.device;
             if (options.network_used) config.network = &options.network;
             system.open_device(device, config);
+            if (options.network_used) take_rails();
         } catch (const base::SetupError& error) {
             if (options.device.faults.empty()) throw;
             throw base::SetupError("btl_velo_faults=" + options.device.faults + ": " + error.what());
@@ -50,6 +51,17 @@ struct Core {
                 "do not see over " +
                 std::string(device->name()) + "; use dynamic or static");
         }
+    }
+
+    /// The network's device may have fewer rails than were asked for.
+    [[gnu::cold]] void take_rails() {
+        const uint32_t count = device->limits().rails;
+        const bool still_static = options.have_rails(count);
+        if (count == static_cast<uint32_t>(options.params.ports)) return;
+        const std::string text = "btl_velo_ports=" + std::to_string(options.params.ports) + ", and " + device->name() +
+                                 " has " + std::to_string(count) + (count == 1 ? " rail" : " rails");
+        say(still_static ? 1 : 0,
+            text + (still_static ? "" : ", too few for btl_velo_rails=static: local_dynamic is used"));
     }
 
     void log(int level, const std::string& line) const {

@@ -199,6 +199,7 @@ struct DeviceReport {
 /// Facts about an open device.
 struct DeviceLimits {
     uint32_t ports = 1;
+    uint32_t rails = 1;  ///< the first ports, which are ways of their own; the others share these
     uint32_t mailbox_slots = 0;
     uint32_t rma_bytes_max = 8u << 20;  ///< FC 2: 8 MiB an operation
     uint32_t rma_outstanding_max = 0;   ///< operations that may lack their requester's notification

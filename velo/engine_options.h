@@ -39,6 +39,14 @@ struct EngineOptions {
         if (!static_rails || of >= static_rails->nodes() || static_rails->rails() == 0) return 0;
         return rma::repeat_column(static_rails->column(of), static_rails->rails(), rails.rails);
     }
+    /// The network's device has `count` of the rails that the user wants. False: too few for static allocation.
+    [[nodiscard]] bool have_rails(uint32_t count) {
+        rails.rails = count;
+        const bool enough = !static_rails || count >= static_rails->rails();
+        if (!enough) static_rails.reset();
+        rails.own_column = static_column(node);
+        return enough;
+    }
     /// More ranks of the job than CPUs on this host: a peer that has its part in anything may not be running.
     bool shares_cpus = false;
 };

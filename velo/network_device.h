@@ -69,7 +69,7 @@ class NetworkDevice {
     [[nodiscard]] virtual DeviceCounters counters() const = 0;
     /// Of a connected peer that was talked to, without what the provider keeps.
     [[nodiscard]] virtual uint32_t peer_bytes() const = 0;
-    /// The provider and the interface, for the user: "net (eth0)".
+    /// The provider and the interfaces, for the user: "net (eth0)" or "net (eth0, eth1)".
     [[nodiscard]] virtual const char* name() const = 0;
 };
 
@@ -90,13 +90,13 @@ struct NetworkLibrary {
     /// Opens the device. nullptr on failure, with a sentence for the user in `error`.
     NetworkDevice* (*open)(const DeviceConfig& config, const NetworkOptions& options, char* error,
                            size_t error_bytes) noexcept = nullptr;
-    /// Calls `each` for every provider and interface that there is; `refused` is nullptr for one that can be used, and
-    /// the first is the one that open() takes.
-    void (*list)(const NetworkOptions& options, void* context,
-                 void (*each)(void* context, const char* provider, const char* interface,
-                              const char* refused)) noexcept = nullptr;
+    /// Calls `each` for every provider and interface that there is; `refused` is nullptr for one that can be used.
+    /// `rails`: how many of them open() would make of it, with DeviceConfig::ports of `rails_max`.
+    void (*list)(const NetworkOptions& options, uint32_t rails_max, void* context,
+                 void (*each)(void* context, const char* provider, const char* interface, const char* refused,
+                              uint32_t rails)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 5;
+inline constexpr uint64_t kNetworkAbi = 6;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

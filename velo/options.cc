@@ -257,8 +257,8 @@ void set_window(EngineOptions& options) {
 void set_rails(EngineOptions& options) {
     using rma::RailRule;
     const velo_params_t& params = options.params;
-    // The device of a network has one.
-    const uint32_t rails = options.network_used ? 1 : static_cast<uint32_t>(params.ports);
+    // Over a network at most: EngineOptions::have_rails().
+    const auto rails = static_cast<uint32_t>(params.ports);
     const std::string_view rule = params.rails;
     if (rule != "static" && rule != "round_robin" && rule != "local_dynamic" &&
         rule != "dynamic" && rule != "hybrid") {
@@ -274,7 +274,7 @@ void set_rails(EngineOptions& options) {
                                 .short_bytes = static_cast<uint64_t>(params.rail_short)},
                      .retry_ns = static_cast<uint64_t>(params.rail_retry) * 1'000'000};
     if (rule == "dynamic") options.rails.reserve_ns = static_cast<uint64_t>(params.rail_wait) * 1'000'000;
-    if (rule != "static" || !options.device_used || options.network_used) return;
+    if (rule != "static" || !options.device_used || (options.network_used && rails == 1)) return;
     const velo_identity_t& identity = options.identity;
     const auto per_node = static_cast<uint32_t>(params.ranks_per_node);
     const uint32_t nodes = per_node != 0 ? (identity.job_size + per_node - 1) / per_node : identity.hosts;

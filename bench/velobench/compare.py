@@ -238,7 +238,7 @@ class Comparison:
 
 velo {version} (source {revision}) beside the other shared-memory transports of one machine. Each round runs one job of
 each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
-and what a round's nearness is. Between hosts: [results/hosts.md](results/hosts.md).
+and what a round's nearness is. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
 
 | | |
 |---|---|

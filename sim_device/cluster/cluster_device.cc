@@ -320,6 +320,7 @@ DeviceReport ClusterDevice::report(DeviceAddr peer) const {
 
 DeviceLimits ClusterDevice::limits() const {
     return {.ports = ports_,
+            .rails = ports_,
             .mailbox_slots = slots_,
             .rma_bytes_max = RmaUnit::kBytesMax,
             .rma_outstanding_max = ports_ * RmaUnit::kPortOperationsMax,

@@ -253,6 +253,7 @@ DeviceReport ShimDevice::report(DeviceAddr addr) const {
 
 DeviceLimits ShimDevice::limits() const {
     return {.ports = peers_.identity().ports,
+            .rails = peers_.identity().ports,
             .mailbox_slots = peers_.identity().mailbox_slots,
             .rma_bytes_max = RmaUnit::kBytesMax,
             .rma_outstanding_max = peers_.identity().ports * RmaUnit::kPortOperationsMax,

@@ -10,6 +10,7 @@
 #include "velo/base/clock.h"
 #include "velo/ofi/faulty_device.h"
 #include "velo/ofi/ofi_device.h"
+#include "velo/ofi/rails_device.h"
 
 namespace velo::conformance {
 
@@ -17,9 +18,9 @@ namespace velo::conformance {
 template <class Provider>
 class OfiTestDevice {
   public:
-    explicit OfiTestDevice(const DeviceConfig& config)
-        : device_(ofi::open_device(
-              config, {.provider_include = Provider::kName, .interface_include = Provider::kInterface})) {}
+    explicit OfiTestDevice(const DeviceConfig& config, const char* interfaces = Provider::kInterface)
+        : device_(
+              ofi::open_device(config, {.provider_include = Provider::kName, .interface_include = interfaces})) {}
 
     size_t address(std::span<std::byte> out) const { return device_->address(out); }
     [[nodiscard]] const DeviceTraits& traits() const { return device_->traits(); }
@@ -50,6 +51,8 @@ class OfiTestDevice {
     [[nodiscard]] DeviceCounters counters() const { return device_->counters(); }
     /// One without faults.
     [[nodiscard]] ofi::OfiDevice& ofi() { return dynamic_cast<ofi::OfiDevice&>(*device_); }
+    /// The same of several rails.
+    [[nodiscard]] ofi::RailsDevice& rails() { return dynamic_cast<ofi::RailsDevice&>(*device_); }
 
   private:
     std::unique_ptr<NetworkDevice> device_;
@@ -58,6 +61,12 @@ class OfiTestDevice {
 struct Net {
     static constexpr const char* kName = kTcpProvider;
     static constexpr const char* kInterface = "lo";
+    static constexpr uint64_t kLaps = 600;
+};
+/// Two rails, which share the interface.
+struct NetRails {
+    static constexpr const char* kName = kTcpProvider;
+    static constexpr const char* kInterface = "lo,lo";
     static constexpr uint64_t kLaps = 600;
 };
 struct TcpRxm {

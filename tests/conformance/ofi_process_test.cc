@@ -1,4 +1,4 @@
-// The conformance suite of processes over libfabric's providers net and tcp;ofi_rxm.
+// The conformance suite of processes over libfabric's providers net, with one rail and with two, and tcp;ofi_rxm.
 #include "tests/conformance/ofi_fabric.h"
 #include "tests/conformance/process_suite.h"
 
@@ -16,6 +16,8 @@ struct OfiProcesses {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Net, DeviceProcesses, OfiProcesses<Net>);
 INSTANTIATE_TYPED_TEST_SUITE_P(Net, DeviceStops, OfiProcesses<Net>);
+INSTANTIATE_TYPED_TEST_SUITE_P(NetRails, DeviceProcesses, OfiProcesses<NetRails>);
+INSTANTIATE_TYPED_TEST_SUITE_P(NetRails, DeviceStops, OfiProcesses<NetRails>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpRxm, DeviceStops, OfiProcesses<TcpRxm>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpRxm, DeviceProcesses, OfiProcesses<TcpRxm>);
 

@@ -113,7 +113,7 @@ class Scene {
 
     OfiDevice victim_{config(kVictim), kOptions};
     OfiDevice friend_{config(kFriend), kOptions};
-    ofi::Endpoint bare_{kOptions, 64, kSlots};
+    ofi::Endpoint bare_{ofi::choose_provider(kOptions), 64, kSlots};
     Address victim_address_;
     fi_addr_t to_;
     DeviceAddr name_ = kNoAddr;

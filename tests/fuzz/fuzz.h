@@ -119,6 +119,7 @@ struct Target {
 };
 
 void arrivals(Input& input);
+void addresses(Input& input);
 void atu(Input& input);
 void device(Input& input);
 void engine(Input& input);
@@ -135,6 +136,7 @@ inline constexpr Target kTargets[] = {
     {"modex", modex}, {"engine", engine},   {"requests", requests}, {"params", params},
 #ifdef VELO_FUZZ_NETWORK
     {"arrivals", arrivals},
+    {"addresses", addresses},
 #endif
     {"matching", matching},
 };

@@ -78,6 +78,10 @@ test_hosts() {
         verdict "nothing_is_left$name" "$(same_state)"
     done
     kind=
+    kind=-r
+    with_hosts 3 inside_second_network
+    verdict nothing_is_left_by_a_second_network "$(same_state)"
+    kind=
     if [[ -c /dev/net/tun ]]; then
         with_hosts 2 inside_relay
         verdict nothing_is_left_by_the_relay "$(same_state)"
@@ -143,6 +147,18 @@ inside_reachable() {
         for to in h0 ${HOSTS_LIST//,/ }; do expect "$from" "$to" refused; done
     done
     verdict every_host_reaches_every_host "$why"
+}
+
+inside_second_network() {
+    local why='' second=10.79.0.2
+    expect h1 "$second" refused
+    "$hosts" link h2 down eth1
+    expect h1 "$second" "${unreachable[@]}"
+    expect h1 10.79.0.3 refused
+    expect h1 h2 refused
+    "$hosts" link h2 up eth1
+    expect h1 "$second" refused
+    verdict a_second_network_goes_down_and_up "$why"
 }
 
 inside_hosts() {

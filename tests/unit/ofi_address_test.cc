@@ -51,6 +51,80 @@ TEST(OfiAddress, no_damaged_byte_gets_through) {
     }
 }
 
+RailsAddress sample_of_rails(size_t others, size_t name_bytes) {
+    RailsAddress address = {.first = sample(name_bytes), .others = {}};
+    for (size_t rail = 0; rail < others; ++rail) {
+        address.others.emplace_back(name_bytes, static_cast<std::byte>(0x40 + rail));
+    }
+    return address;
+}
+
+TEST(OfiAddress, several_rails_come_back_as_they_were_written) {
+    for (size_t others = 0; others < kRailsMax; ++others) {
+        for (const size_t name_bytes : {0, 16, 28, 64}) {
+            const RailsAddress written = sample_of_rails(others, name_bytes);
+            std::array<std::byte, kDeviceAddressBytesMax> bytes;
+            const size_t length = write_rails_address(written, bytes);
+            RailsAddress read;
+            ASSERT_EQ(read_rails_address(std::span(bytes).first(length), read), Status::kOk);
+            EXPECT_EQ(read.first.head.token, written.first.head.token);
+            EXPECT_EQ(read.others, written.others);
+            for (size_t cut = 0; cut < length; ++cut) {
+                EXPECT_EQ(read_rails_address(std::span(bytes).first(cut), read), Status::kBadParam);
+            }
+        }
+    }
+}
+
+TEST(OfiAddress, one_rail_is_published_as_before) {
+    std::array<std::byte, kDeviceAddressBytesMax> one;
+    std::array<std::byte, kDeviceAddressBytesMax> of_rails;
+    const size_t length = write_address(sample(28), one);
+    ASSERT_EQ(write_rails_address(sample_of_rails(0, 28), of_rails), length);
+    EXPECT_EQ(std::memcmp(one.data(), of_rails.data(), length), 0);
+}
+
+TEST(OfiAddress, rails_that_find_no_room_are_left_out) {
+    const RailsAddress written = sample_of_rails(kRailsMax - 1, kEndpointNameBytesMax);
+    std::array<std::byte, kDeviceAddressBytesMax> bytes;
+    const size_t length = write_rails_address(written, bytes);
+    RailsAddress read;
+    ASSERT_EQ(read_rails_address(std::span(bytes).first(length), read), Status::kOk);
+    EXPECT_EQ(read.others.size(), 2u);
+    const size_t first = sizeof(AddressHead) + kEndpointNameBytesMax;
+    EXPECT_EQ(write_rails_address(written, std::span(bytes).first(first)), first);
+    EXPECT_EQ(write_rails_address(written, std::span(bytes).first(first - 1)), 0u);
+}
+
+TEST(OfiAddress, no_damaged_byte_of_several_rails_gets_through) {
+    std::array<std::byte, kDeviceAddressBytesMax> bytes;
+    const size_t length = write_rails_address(sample_of_rails(3, 16), bytes);
+    RailsAddress read;
+    for (size_t at = 0; at < length; ++at) {
+        for (int value = 1; value < 256; ++value) {
+            auto damaged = bytes;
+            damaged[at] ^= static_cast<std::byte>(value);
+            EXPECT_NE(read_rails_address(std::span(damaged).first(length), read), Status::kOk);
+        }
+    }
+}
+
+/// A process that writes checksums as velo does, and lies about its rails.
+TEST(OfiAddress, lies_about_rails_are_refused_and_read_nothing_outside) {
+    std::mt19937_64 random(7);
+    RailsAddress read;
+    for (int i = 0; i < 20'000; ++i) {
+        Address first = sample(16);
+        first.head.other_rails = static_cast<uint8_t>(random() % (kRailsMax + 2));
+        std::vector<std::byte> bytes(kAddressBytesMax);
+        bytes.resize(write_address(first, bytes));
+        const size_t tail = random() % 80;
+        for (size_t at = 0; at < tail; ++at) bytes.push_back(static_cast<std::byte>(random()));
+        const Status status = read_rails_address(bytes, read);
+        EXPECT_EQ(status, tail == 0 && first.head.other_rails == 0 ? Status::kOk : Status::kBadParam);
+    }
+}
+
 TEST(OfiAddress, a_hello_comes_back_and_none_that_is_cut_or_damaged_does) {
     for (size_t name_bytes = 0; name_bytes <= kEndpointNameBytesMax; ++name_bytes) {
         std::array<Packet, kHelloSlotsMax> slots;

@@ -135,7 +135,7 @@ class OfiGarbage : public testing::Test {
     OfiFabric<Net> fabric_;
     DeviceAddr name_ = kNoAddr;
     uint64_t number_ = 0;
-    Endpoint bare_{kNetOptions, 64, 64};
+    Endpoint bare_{choose_provider(kNetOptions), 64, 64};
 };
 
 TEST_F(OfiGarbage, messages_of_any_length_and_content_harm_nobody) {
@@ -258,7 +258,7 @@ TEST(OfiLog, a_stranger_is_told_of_once) {
         .interface_include = "lo"};
     const auto write = [](void* to, int, const char* line) { *static_cast<std::string*>(to) += line; };
     OfiDevice device({.node = 1, .mailbox_slots = 8, .faults = {}, .log = {.write = write, .context = &log}}, options);
-    const Endpoint bare(kNetOptions, 64, 64);
+    const Endpoint bare(choose_provider(kNetOptions), 64, 64);
     Hostile hostile(bare, address_of(device));
     const Packet packet = {.payload = {}, .status = PacketStatus{.node = 3}.pack()};
     for (int i = 0; i < 5; ++i) {

@@ -45,7 +45,8 @@ struct Parts {
     }
 
     bool other_jobs;
-    Endpoint endpoint{{.provider_include = conformance::kTcpProvider, .interface_include = "lo"}, 1024, kSlots};
+    Endpoint endpoint{choose_provider({.provider_include = conformance::kTcpProvider, .interface_include = "lo"}), 1024,
+                      kSlots};
     Address own = address_of(endpoint, 0, 1);
     std::string lines;
     Log log{{.write = write, .context = &lines}, endpoint.title()};

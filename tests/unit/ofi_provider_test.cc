@@ -1,8 +1,14 @@
 // Which provider is taken, and what is said of the others.
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
 
 #include "tests/conformance/ofi_names.h"
 #include "velo/base/shared_segment.h"
@@ -23,10 +29,9 @@ const Candidate* find(const std::vector<Candidate>& all, const std::string& prov
 }
 
 std::string chosen(const NetworkOptions& options) {
-    std::string interface;
     try {
-        const InfoPtr info = choose_provider(options, interface);
-        return std::string(info->fabric_attr->prov_name) + " " + interface;
+        const Choice choice = choose_provider(options);
+        return std::string(choice.info->fabric_attr->prov_name) + " " + choice.interface;
     } catch (const base::SetupError& error) {
         return error.what();
     }
@@ -131,6 +136,45 @@ TEST(OfiProvider, a_message_over_rxm_fits_one_of_its_buffers) {
     }
     EXPECT_EQ(part_packets_max(kTcpProvider), kPartPacketsMax);
     EXPECT_EQ(part_packets_max("unknown"), kPartPacketsMin);
+}
+
+/// The nodes of cards as the kernel shows them, and a card of that place.
+TEST(OfiProvider, a_card_is_near_by_its_numa_node) {
+    namespace fs = std::filesystem;
+    const fs::path devices = fs::temp_directory_path() / ("ofi_provider_test." + std::to_string(getpid()));
+    const fs::path device = devices / "0000:c1:00.2";
+    fs::create_directories(device);
+    const auto node_is = [&](const std::string& node) { std::ofstream(device / "numa_node") << node << "\n"; };
+    const std::unique_ptr<fi_info, InfoDeleter> info(fi_allocinfo());
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kUnknown) << "no card";
+    fi_bus_attr bus = {};
+    fid_nic nic = {};
+    nic.bus_attr = &bus;
+    info->nic = &nic;
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kUnknown) << "no place";
+    bus.bus_type = FI_BUS_PCI;
+    bus.attr.pci = {.domain_id = 0, .bus_id = 0xc1, .device_id = 0, .function_id = 2};
+    unsigned cpu = 0;
+    unsigned own = 0;
+    ASSERT_EQ(getcpu(&cpu, &own), 0);
+    node_is("-1");
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kUnknown) << "a host with one node";
+    node_is("4096");
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kOtherNode);
+    // The thread may be moved meanwhile, on a host with several nodes.
+    cpu_set_t before;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    ASSERT_EQ(sched_setaffinity(0, sizeof only, &only), 0);
+    node_is(std::to_string(own));
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kSameNode);
+    bus.attr.pci.bus_id = 0xc2;
+    EXPECT_EQ(card_nearness(*info, devices.c_str()), CardNearness::kUnknown);
+    sched_setaffinity(0, sizeof before, &before);
+    info->nic = nullptr;
+    fs::remove_all(devices);
 }
 
 TEST(OfiProvider, settings_that_the_device_does_not_know_are_refused_with_a_sentence) {

@@ -456,15 +456,36 @@ TEST(Options, a_job_of_several_hosts_has_the_network_and_a_node_is_a_host) {
     EXPECT_EQ(make_options(defaults(), rank_of_hosts(0, 8, 2, 3), {}).plan.peers, 5u) << "at every rank";
 }
 
-TEST(Options, a_network_has_one_rail) {
+EngineOptions over_a_network(int ports, const char* rule, uint32_t hosts) {
     velo_params_t params = defaults();
     params.device = "ofi";
-    params.ports = 4;
-    params.rails = "static";
-    const auto options = make_options(params, rank_of(0, 8), {});
+    params.ports = ports;
+    params.rails = rule;
+    velo_identity_t identity = rank_of_hosts(1, 8, hosts, 2);
+    identity.host = 1;
+    return make_options(params, identity, {});
+}
+
+TEST(Options, a_network_has_as_many_rails_as_its_device) {
+    EngineOptions options = over_a_network(4, "hybrid", 2);
     EXPECT_TRUE(options.network_used);
-    EXPECT_EQ(options.rails.rails, 1u);
+    EXPECT_EQ(options.rails.rails, 4u);
+    EXPECT_TRUE(options.have_rails(2));
+    EXPECT_EQ(options.rails.rails, 2u);
     EXPECT_EQ(options.rails.own_column, 0u);
+    EXPECT_EQ(over_a_network(1, "hybrid", 2).rails.rails, 1u);
+}
+
+TEST(Options, static_rails_over_a_network_need_their_number) {
+    EXPECT_EQ(over_a_network(1, "static", 2).rails.own_column, 0u) << "one rail needs no rule";
+    EngineOptions options = over_a_network(4, "static", 4);
+    ASSERT_TRUE(options.static_rails.has_value());
+    EXPECT_EQ(options.static_rails->rails(), 4u);
+    EXPECT_TRUE(options.have_rails(4));
+    EXPECT_NE(options.rails.own_column, 0u);
+    EXPECT_FALSE(options.have_rails(3));
+    EXPECT_EQ(options.rails.own_column, 0u);
+    EXPECT_EQ(options.static_column(2), 0u);
 }
 
 TEST(Options, rails_are_reserved_by_the_rule_dynamic_only) {

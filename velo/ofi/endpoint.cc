@@ -1,6 +1,7 @@
 #include "velo/ofi/endpoint.h"
 
 #include <cstring>
+#include <utility>
 
 #include "velo/base/shared_segment.h"
 #include "velo/ofi/receive_space.h"
@@ -24,8 +25,10 @@ bool options_follow_enable(const char* provider) {
 
 }  // namespace
 
-Endpoint::Endpoint(const NetworkOptions& options, size_t completions, uint32_t mailbox_slots)
-    : info_(choose_provider(options, interface_)), title_(info_->fabric_attr->prov_name) {
+Endpoint::Endpoint(Choice choice, size_t completions, uint32_t mailbox_slots)
+    : interface_(std::move(choice.interface)),
+      info_(std::move(choice.info)),
+      title_(info_->fabric_attr->prov_name) {
     if (!interface_.empty()) title_ += " (" + interface_ + ")";
     open(completions, mailbox_slots);
     read_name();

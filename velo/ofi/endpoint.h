@@ -41,8 +41,8 @@ using MemoryPtr = FidPtr<fid_mr>;
 
 class Endpoint {
   public:
-    /// Opens the first usable provider. `completions`: how many can lie unread at once. Throws base::SetupError.
-    Endpoint(const NetworkOptions& options, size_t completions, uint32_t mailbox_slots);
+    /// `completions`: how many can lie unread at once. Throws base::SetupError.
+    Endpoint(Choice choice, size_t completions, uint32_t mailbox_slots);
 
     /// Closes what uses memory, so that memory can be freed and its registrations be closed. Nothing else is called
     /// from then on.
@@ -58,6 +58,7 @@ class Endpoint {
     [[nodiscard]] const char* provider() const { return info_->fabric_attr->prov_name; }
     /// The provider and the interface: "net (eth0)".
     [[nodiscard]] const char* title() const { return title_.c_str(); }
+    [[nodiscard]] const std::string& interface() const { return interface_; }
     /// The endpoint's name, by which others reach it.
     [[nodiscard]] std::span<const std::byte> name() const { return name_; }
 

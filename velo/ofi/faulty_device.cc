@@ -1,9 +1,13 @@
 #include "velo/ofi/faulty_device.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "velo/base/clock.h"
 #include "velo/ofi/ofi_device.h"
+#include "velo/ofi/rails_device.h"
 
 namespace velo::ofi {
 
@@ -82,20 +86,19 @@ bool FaultyDevice::valid(const RmaOperation& operation) const {
 
 Status FaultyDevice::post(const RmaOperation& operation) {
     if (!valid(operation)) return device_->post(operation);
-    if (!fails_) fails_ = faults_->rma(operation.port).status != Status::kOk;
-    if (!*fails_) {
+    if (!fails_) fails_ = faults_->rma(operation.port).status;
+    if (*fails_ == Status::kOk) {
         const Status status = device_->post(operation);
         if (status == Status::kOk) fails_.reset();
         return status;
     }
-    fails_.reset();
     ++failed_count_;
     const DevicePeer peer = device_->peer(operation.peer);
     failed_.push_back({.cookie = operation.cookie,
                        .node = peer.node,
                        .vpid = peer.vpid,
                        .operation = operation.kind,
-                       .status = Status::kFailed});
+                       .status = *std::exchange(fails_, std::nullopt)});
     return Status::kOk;
 }
 
@@ -130,7 +133,13 @@ DeviceCounters FaultyDevice::counters() const {
 std::unique_ptr<NetworkDevice> open_device(const DeviceConfig& config, const NetworkOptions& options) {
     std::unique_ptr<base::Faults> faults =
         base::Faults::parse(config.faults, config.node, config.vpid, FaultyDevice::kSettings);
-    auto device = std::make_unique<OfiDevice>(config, options);
+    std::unique_ptr<NetworkDevice> device;
+    std::vector<Choice> rails = choose_rails(options, std::clamp(config.ports, 1u, kRailsMax));
+    if (rails.size() > 1) {
+        device = std::make_unique<RailsDevice>(config, std::move(rails));
+    } else {
+        device = std::make_unique<OfiDevice>(config, std::move(rails.front()));
+    }
     if (!faults) return device;
     return std::make_unique<FaultyDevice>(std::move(device), std::move(faults));
 }

@@ -4,6 +4,7 @@
 ///   delay      a message waits here, and those to the same peer behind it
 ///   stall      the device makes no progress and shows no packet
 ///   rma_fail   an operation ends here, and moves nothing
+///   port_down  the same of all operations of a port from one on
 ///
 /// The n-th message, packet and operation meet the n-th draw of their kind: a draw for something that the device does
 /// not take now is kept for the next attempt. Owner and thread: the device's.
@@ -20,7 +21,7 @@ namespace velo::ofi {
 
 class FaultyDevice final : public NetworkDevice {
   public:
-    static constexpr std::string_view kSettings = "seed=N, delay=P:T, stall=P:T, rma_fail=P";
+    static constexpr std::string_view kSettings = "seed=N, delay=P:T, stall=P:T, rma_fail=P, port_down=PORT:N";
 
     FaultyDevice(std::unique_ptr<NetworkDevice> device, std::unique_ptr<base::Faults> faults)
         : device_(std::move(device)), faults_(std::move(faults)) {}
@@ -68,7 +69,7 @@ class FaultyDevice final : public NetworkDevice {
     std::deque<Notification> failed_;   ///< to be polled
     uint64_t failed_count_ = 0;
     std::optional<uint64_t> delay_ns_;  ///< drawn for the next message
-    std::optional<bool> fails_;         ///< drawn for the next operation
+    std::optional<Status> fails_;       ///< drawn for the next operation
     bool stall_drawn_ = false;          ///< for the packet that is first in the mailbox
     uint64_t stalled_until_ns_ = 0;
     uint64_t now_ns_ = 0;  ///< of the last progress()

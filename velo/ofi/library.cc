@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "velo/base/shared_segment.h"
 #include "velo/ofi/faulty_device.h"
 #include "velo/ofi/provider.h"
+#include "velo/ofi/wire.h"
 
 namespace velo::ofi {
 namespace {
@@ -25,20 +27,35 @@ NetworkDevice* open(const DeviceConfig& config, const NetworkOptions& options, c
     return nullptr;
 }
 
-void list(const NetworkOptions& options, void* context,
-          void (*each)(void* context, const char* provider, const char* interface, const char* refused)) noexcept {
+/// The first rails that a job would have, none where no provider can be used.
+std::vector<Choice> rails_of(const NetworkOptions& options, uint32_t rails_max) {
+    try {
+        return choose_rails(options, rails_max);
+    } catch (const base::SetupError&) {
+        return {};
+    }
+}
+
+void list(const NetworkOptions& options, uint32_t rails_max, void* context,
+          void (*each)(void* context, const char* provider, const char* interface, const char* refused,
+                       uint32_t rails)) noexcept {
     try {
         // Addresses of one interface differ in nothing that is told.
         std::vector<std::array<std::string, 3>> said;
+        const std::vector<Choice> rails = rails_of(options, std::min(rails_max, kRailsMax));
         for (const Candidate& candidate : look_for_providers(options)) {
             std::array<std::string, 3> line = {candidate.provider, candidate.interface, candidate.refused};
             if (std::ranges::find(said, line) != said.end()) continue;
             said.push_back(std::move(line));
+            const auto here = std::ranges::count_if(rails, [&candidate](const Choice& rail) {
+                return rail.interface == candidate.interface &&
+                       candidate.provider == rail.info->fabric_attr->prov_name;
+            });
             each(context, candidate.provider.c_str(), candidate.interface.c_str(),
-                 candidate.refused.empty() ? nullptr : candidate.refused.c_str());
+                 candidate.refused.empty() ? nullptr : candidate.refused.c_str(), static_cast<uint32_t>(here));
         }
     } catch (const std::exception& failure) {
-        each(context, "libfabric", "", failure.what());
+        each(context, "libfabric", "", failure.what(), 0);
     }
 }
 

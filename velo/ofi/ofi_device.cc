@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "velo/base/clock.h"
 #include "velo/base/shared_segment.h"
@@ -63,7 +64,7 @@ size_t completions_max(const DeviceConfig& config) {
     return std::min(space.posted_bytes() / kPacketBytes, kMost) + sends;
 }
 
-Address own_address(const DeviceConfig& config, const Endpoint& endpoint) {
+Address address_of(const DeviceConfig& config, const Endpoint& endpoint) {
     Address own;
     own.head.token = base::random_token();
     own.head.job_token = config.job_token;
@@ -80,9 +81,9 @@ Address own_address(const DeviceConfig& config, const Endpoint& endpoint) {
 
 }  // namespace
 
-OfiDevice::OfiDevice(const DeviceConfig& config, const NetworkOptions& options)
-    : endpoint_(options, completions_max(prepared(config)), config.mailbox_slots),
-      own_(own_address(config, endpoint_)),
+OfiDevice::OfiDevice(const DeviceConfig& config, Choice choice)
+    : endpoint_(std::move(choice), completions_max(prepared(config)), config.mailbox_slots),
+      own_(address_of(config, endpoint_)),
       log_(config.log, endpoint_.title()),
       mailbox_(endpoint_, config.mailbox_slots, control_bytes(config)),
       gate_(config.contact_slots),
@@ -110,11 +111,12 @@ Status OfiDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer, ba
     const auto explain = [failure](const char* why) {
         if (failure != nullptr) *failure = {.call = why, .error = 0};
     };
-    Address address;
-    const Status status = read_address(bytes, address);
+    // A peer with several rails is reached by its first one.
+    RailsAddress address;
+    const Status status = read_rails_address(bytes, address);
     if (status == Status::kUnsupported) explain("its velo is of another version");
     if (status == Status::kBadParam) explain("its address is damaged");
-    return status == Status::kOk ? peers_.know(address, peer, failure) : status;
+    return status == Status::kOk ? peers_.know(address.first, peer, failure) : status;
 }
 
 void OfiDevice::announce_ending(base::Ending ending) {
@@ -158,7 +160,7 @@ Status OfiDevice::post(const RmaOperation& operation) {
     if (operation.peer >= peers_.size()) return Status::kBadParam;
     const Peer& peer = peers_[operation.peer];
     if (!peer.dead && !peers_.resolve(operation.peer)) return Status::kNoResource;
-    return rma_.post(operation, peer.at, peer.facts, peer.dead);
+    return rma_.post(operation, peer.at, peer.facts, peer.dead ? Status::kPeerDead : Status::kOk);
 }
 
 uint32_t OfiDevice::progress(uint64_t now_ns) {

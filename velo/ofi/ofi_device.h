@@ -41,10 +41,14 @@ struct OfiCounters {
 class OfiDevice final : public NetworkDevice {
   public:
     /// Throws base::SetupError. `config.faults` are open_device()'s to inject.
-    [[gnu::cold]] explicit OfiDevice(const DeviceConfig& config, const NetworkOptions& options = {});
+    [[gnu::cold]] explicit OfiDevice(const DeviceConfig& config, const NetworkOptions& options = {})
+        : OfiDevice(config, choose_provider(options)) {}
+    [[gnu::cold]] OfiDevice(const DeviceConfig& config, Choice choice);
     ~OfiDevice() override;
 
     size_t address(std::span<std::byte> out) const override { return write_address(own_, out); }
+    [[nodiscard]] const Address& own_address() const { return own_; }
+    [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
     [[nodiscard]] const DeviceTraits& traits() const override { return kTraits; }
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure) override;
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const override { return peers_.checked(peer).facts; }
@@ -73,6 +77,8 @@ class OfiDevice final : public NetworkDevice {
     [[nodiscard]] DeviceLimits limits() const override;
     [[nodiscard]] DeviceCounters counters() const override;
     [[nodiscard]] OfiCounters ofi_counters() const;
+    /// Peers that have ended.
+    [[nodiscard]] uint64_t peers_ended() const { return endings_.count(); }
     [[nodiscard]] uint32_t peer_bytes() const override { return sizeof(Peer) + sizeof(void*); }
     [[nodiscard]] const char* name() const override { return endpoint_.title(); }
 

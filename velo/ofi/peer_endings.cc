@@ -23,6 +23,7 @@ void PeerEndings::ended(DeviceAddr addr, base::Ending ending, const char* why) {
     if (!peer.in.hello_received && ending == base::Ending::kNone) report_other_network(peer);
     log_(ending == base::Ending::kNone ? 1 : 2, "the peer of node %u, VPID %u has ended: %s", peer.facts.node,
          peer.facts.vpid, why);
+    ++count_;
     peer.dead = true;
     peer.ending = ending;
     transmitter_.peer_died(peer);

@@ -26,6 +26,8 @@ class PeerEndings {
         ended(addr, base::Ending::kNone, why);
     }
     [[nodiscard]] uint64_t broken_streams() const { return broken_streams_; }
+    /// Peers that have ended.
+    [[nodiscard]] uint64_t count() const { return count_; }
 
   private:
     [[gnu::cold]] void report_other_network(const Peer& peer) const;
@@ -37,6 +39,7 @@ class PeerEndings {
     RmaUnit& rma_;
     const Log& log_;
     uint64_t broken_streams_ = 0;
+    uint64_t count_ = 0;
 };
 
 }  // namespace velo::ofi

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <tuple>
 
 #include "velo/base/shared_segment.h"
 #include "velo/ofi/interfaces.h"
@@ -223,6 +224,34 @@ void prefer_way_to(const char* host, std::vector<Candidate>& candidates) {
     }
 }
 
+/// Whether one key and one address can name a registration at several endpoints.
+bool shares_registrations(const fi_info& info) {
+    return (info.caps & FI_RMA) != 0 && (info.domain_attr->mr_mode & (FI_MR_PROV_KEY | FI_MR_RAW)) == 0;
+}
+
+/// Whether a usable candidate is the provider of the first rail on an interface that has no rail yet.
+bool carries_a_rail(const Candidate& candidate, const std::vector<Choice>& rails) {
+    const fi_info& first = *rails.front().info;
+    return candidate.provider == first.fabric_attr->prov_name && candidate.info->addr_format == first.addr_format &&
+           std::ranges::find(rails, candidate.interface, &Choice::interface) == rails.end();
+}
+
+/// How many rails an interface has at most: as often as the user named it.
+size_t times_named(const char* words, const Candidate& candidate) {
+    size_t times = 0;
+    any_word(words, [&](const std::string& word) {
+        times += names_interface(word.c_str(), candidate.interface, ip_of(*candidate.info));
+        return false;
+    });
+    return std::max<size_t>(times, 1);
+}
+
+/// Of two cards of one provider the near one comes first. Not of interfaces with IP addresses: these may be in networks
+/// that do not meet, so that all processes have to take the same ones.
+CardNearness nearness_of(const Candidate& candidate) {
+    return ip_of(*candidate.info).empty() ? card_nearness(*candidate.info) : CardNearness::kUnknown;
+}
+
 [[noreturn]] void refuse_all(const std::vector<Candidate>& all, const NetworkOptions& options) {
     std::string text = "No libfabric provider can be used here. There is: " + describe(all) + ".";
     const bool loopback_only = std::ranges::none_of(
@@ -261,23 +290,37 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
         candidates.push_back(examine(*at, system, options));
     }
     prefer_way_to(options.other_host, candidates);
+    for (Candidate& candidate : candidates) candidate.nearness = nearness_of(candidate);
     std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
-        return std::pair(!candidate.refused.empty(), candidate.preference);
+        return std::tuple(!candidate.refused.empty(), candidate.preference, candidate.nearness);
     });
     return candidates;
 }
 
-InfoPtr choose_provider(const NetworkOptions& options, std::string& interface) {
+std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max) {
     std::vector<Candidate> all = look_for_providers(options);
+    std::vector<Choice> rails;
     for (Candidate& candidate : all) {
         if (!candidate.refused.empty()) break;
-        if (InfoPtr info = narrowed(*candidate.info)) {
-            interface = candidate.interface;
-            return info;
+        if (!rails.empty() && !carries_a_rail(candidate, rails)) continue;
+        const size_t rails_here = rails.size() + times_named(options.interface_include, candidate);
+        while (rails.size() < std::min<size_t>(rails_max, rails_here)) {
+            InfoPtr info = narrowed(*candidate.info);
+            if (!info) {
+                candidate.refused = "it does not offer together what velo needs";
+                break;
+            }
+            rails.push_back({.info = std::move(info), .interface = candidate.interface});
+            if (!shares_registrations(*rails.front().info)) return rails;
         }
-        candidate.refused = "it does not offer together what velo needs";
+        if (rails.size() == rails_max) return rails;
     }
-    refuse_all(all, options);
+    if (rails.empty()) refuse_all(all, options);
+    return rails;
+}
+
+Choice choose_provider(const NetworkOptions& options) {
+    return std::move(choose_rails(options, 1).front());
 }
 
 }  // namespace velo::ofi

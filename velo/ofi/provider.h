@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "velo/network_device.h"
+#include "velo/ofi/nearness.h"
 
 namespace velo::ofi {
 
@@ -28,14 +29,24 @@ struct Candidate {
     std::string interface;  ///< as the system or the provider calls it; empty where it has none
     std::string refused;    ///< a few words; empty for one that can be used
     int preference = 0;     ///< less is better
+    CardNearness nearness = CardNearness::kUnknown;  ///< of those that are preferred alike
 };
 
 /// All that there are, the best first: those that can be used come before the others.
 [[gnu::cold]] std::vector<Candidate> look_for_providers(const NetworkOptions& options);
 
-/// The description that the first usable one is opened with. Throws base::SetupError, with a sentence that names what
-/// there was and what to do.
-[[gnu::cold]] InfoPtr choose_provider(const NetworkOptions& options, std::string& interface);
+/// A provider on one interface, described as it is opened.
+struct Choice {
+    InfoPtr info;
+    std::string interface;
+};
+
+/// The first usable one, and behind it the same provider on other interfaces, up to `rails_max` in all and the nearest
+/// first. An interface that btl_velo_if_include names several times is taken as often. Throws base::SetupError, with a
+/// sentence that names what there was and what to do.
+[[gnu::cold]] std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max);
+/// The first of them.
+[[gnu::cold]] Choice choose_provider(const NetworkOptions& options);
 
 /// Packets of the longest message that a provider takes whole and in its order, at least kPartPacketsMin.
 [[nodiscard]] uint32_t part_packets_max(const std::string& provider);

@@ -47,13 +47,24 @@ Status RmaUnit::register_memory(void* base, size_t bytes, uint32_t access, Regis
     const auto first = reinterpret_cast<uint64_t>(base);
     if (base == nullptr || bytes == 0 || first + bytes < first) return Status::kBadParam;
     if (access == 0 || (access & ~uint32_t{kAccessAny}) != 0) return Status::kBadParam;
+    return register_at(base, bytes, access, next_key(), out);
+}
+
+Status RmaUnit::register_as(void* base, const Registration& registration) {
+    Registration given;
+    const Status status = register_at(base, registration.bytes, registration.access, registration.key, given);
+    if (status != Status::kOk || given == registration) return status;
+    (void)deregister(given);
+    return Status::kNoResource;
+}
+
+Status RmaUnit::register_at(void* base, size_t bytes, uint32_t access, uint64_t wanted, Registration& out) {
     if (!endpoint_.has_rma() || published_.size() >= kRegistrationsMax) return Status::kNoResource;
     MemoryPtr memory;
-    if (endpoint_.register_remote(base, bytes, remote_access(access), next_key(), memory) != 0) {
-        return Status::kNoResource;
-    }
+    if (endpoint_.register_remote(base, bytes, remote_access(access), wanted, memory) != 0) return Status::kNoResource;
     const uint64_t key = fi_mr_key(memory.get());
     if (key == FI_KEY_NOTAVAIL || registrations_.contains(key)) return Status::kNoResource;
+    const auto first = reinterpret_cast<uint64_t>(base);
     out = {.nla = endpoint_.virtual_addresses() ? first : 0, .bytes = bytes, .key = key, .access = access};
     registrations_.emplace(key, std::move(memory));
     published_.emplace(key, out);
@@ -76,7 +87,7 @@ Status RmaUnit::check(const RmaOperation& operation) const {
     return endpoint_.has_rma() ? Status::kOk : Status::kUnsupported;
 }
 
-Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& facts, bool dead) {
+Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& facts, Status reached) {
     const Status status = check(what);
     if (status != Status::kOk) return status;
     if (port_operations_[what.port] == kPortOperationsMax || free_.empty()) return Status::kAgain;
@@ -89,8 +100,8 @@ Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& f
     ++port_operations_[what.port];
     ++under_way_;
     ++counters_.rma_posted;
-    if (dead) {
-        end(operation, Status::kPeerDead);
+    if (reached != Status::kOk) {
+        end(operation, reached);
         return Status::kOk;
     }
     if (const int failed = endpoint_.register_local(what.local, what.bytes, operation.local); failed != 0) {
@@ -160,6 +171,14 @@ void RmaUnit::completed(Context& context, int error) {
     if (operation.place == Place::kAbandoned) return release(operation);
     if (operation.place != Place::kProvider) return;
     end(operation, error == 0 ? Status::kOk : error == FI_EFAULT ? Status::kBadMemory : Status::kFailed);
+}
+
+void RmaUnit::fail_waiting(DeviceAddr peer) {
+    for (Operation& operation : operations_) {
+        if (operation.what.peer != peer || operation.place != Place::kWaiting) continue;
+        std::erase(waiting_, &operation);
+        end(operation, Status::kFailed);
+    }
 }
 
 void RmaUnit::peer_died(DeviceAddr peer) {

@@ -27,18 +27,27 @@ class RmaUnit {
     RmaUnit(const Endpoint& endpoint, uint32_t ports);
 
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out);
+    /// The same under the key and at the address that another endpoint has given. kNoResource: this one has no such.
+    Status register_as(void* base, const Registration& registration);
     Status deregister(const Registration& registration);
 
-    /// `to` is the peer's address, and `facts` what its notification says.
-    Status post(const RmaOperation& operation, fi_addr_t to, const DevicePeer& facts, bool dead);
+    /// `to` is the peer's address, and `facts` what its notification says. `reached`: kOk, or how the operation ends
+    /// without a try.
+    Status post(const RmaOperation& operation, fi_addr_t to, const DevicePeer& facts, Status reached);
     bool poll_notification(Notification& notification);
 
     /// The provider is done with an operation; `error` is 0 or libfabric's errno, positive.
     void completed(Context& context, int error);
+    /// The peer of an operation that the provider is done with.
+    [[nodiscard]] static DeviceAddr peer_of(const Context& context) {
+        return reinterpret_cast<const Operation&>(context).what.peer;
+    }
     /// Operations that the provider was done with.
     [[nodiscard]] uint64_t completions() const { return completions_; }
     /// Tries again what the provider had not taken. Returns how many operations it took.
     uint32_t progress();
+    /// Ends those operations of a peer that the provider has taken nothing of, as failed.
+    void fail_waiting(DeviceAddr peer);
     /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
     void peer_died(DeviceAddr peer);
 
@@ -64,6 +73,7 @@ class RmaUnit {
         uint8_t port;
     };
 
+    Status register_at(void* base, size_t bytes, uint32_t access, uint64_t key, Registration& out);
     [[nodiscard]] Status check(const RmaOperation& operation) const;
     ssize_t start(Operation& operation);
     void end(Operation& operation, Status status);

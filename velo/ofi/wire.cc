@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace velo::ofi {
 namespace {
@@ -18,6 +19,11 @@ uint64_t checksum_of(AddressHead head, std::span<const std::byte> name) {
     head.checksum = 0;
     const uint64_t sum = add_to_checksum(0xcbf29ce484222325, std::as_bytes(std::span(&head, 1)));
     return add_to_checksum(sum, name);
+}
+
+/// The names of further rails belong to one address, so its token goes in.
+uint64_t section_checksum(uint64_t token, std::span<const std::byte> section) {
+    return add_to_checksum(add_to_checksum(0xcbf29ce484222325, std::as_bytes(std::span(&token, 1))), section);
 }
 
 /// Whether every slot is of the device, with this tag, and whole.
@@ -75,6 +81,62 @@ Status read_address(std::span<const std::byte> in, Address& out) {
     if (address.head.version != kProtocolVersion) return Status::kUnsupported;
     std::ranges::copy(name, address.name.begin());
     out = address;
+    return Status::kOk;
+}
+
+size_t write_rails_address(const RailsAddress& address, std::span<std::byte> out) {
+    Address first = address.first;
+    first.head.other_rails = 0;
+    const size_t first_bytes = sizeof first.head + first.head.name_bytes;
+    const size_t room = std::min(out.size(), kDeviceAddressBytesMax);
+    std::vector<std::byte> section;
+    for (const std::vector<std::byte>& name : address.others) {
+        const auto name_bytes = static_cast<uint16_t>(name.size());
+        const size_t bytes = first_bytes + sizeof(uint64_t) + section.size() + sizeof name_bytes + name.size();
+        if (bytes > room || first.head.other_rails == kRailsMax - 1) break;
+        const auto length = std::as_bytes(std::span(&name_bytes, 1));
+        section.insert(section.end(), length.begin(), length.end());
+        section.insert(section.end(), name.begin(), name.end());
+        ++first.head.other_rails;
+    }
+    const size_t written = write_address(first, out);
+    if (written == 0 || section.empty()) return written;
+    const uint64_t sum = section_checksum(first.head.token, section);
+    std::memcpy(&out[first_bytes], &sum, sizeof sum);
+    std::ranges::copy(section, out.begin() + static_cast<ptrdiff_t>(first_bytes + sizeof sum));
+    return first_bytes + sizeof sum + section.size();
+}
+
+Status read_rails_address(std::span<const std::byte> in, RailsAddress& out) {
+    RailsAddress address;
+    AddressHead head;
+    if (in.size() < sizeof head) return Status::kBadParam;
+    std::memcpy(&head, in.data(), sizeof head);
+    const size_t first_bytes = std::min(sizeof head + head.name_bytes, in.size());
+    const Status status = read_address(in.first(first_bytes), address.first);
+    if (status != Status::kOk) return status;
+    std::span<const std::byte> section = in.subspan(first_bytes);
+    if (head.other_rails == 0) {
+        if (!section.empty()) return Status::kBadParam;
+        out = std::move(address);
+        return Status::kOk;
+    }
+    uint64_t sum = 0;
+    if (head.other_rails >= kRailsMax || section.size() < sizeof sum) return Status::kBadParam;
+    std::memcpy(&sum, section.data(), sizeof sum);
+    section = section.subspan(sizeof sum);
+    if (sum != section_checksum(head.token, section)) return Status::kBadParam;
+    for (uint8_t rail = 0; rail < head.other_rails; ++rail) {
+        uint16_t bytes = 0;
+        if (section.size() < sizeof bytes) return Status::kBadParam;
+        std::memcpy(&bytes, section.data(), sizeof bytes);
+        section = section.subspan(sizeof bytes);
+        if (bytes > kEndpointNameBytesMax || bytes > section.size()) return Status::kBadParam;
+        address.others.emplace_back(section.begin(), section.begin() + bytes);
+        section = section.subspan(bytes);
+    }
+    if (!section.empty()) return Status::kBadParam;
+    out = std::move(address);
     return Status::kOk;
 }
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "velo/device.h"
 #include "velo/packet.h"
@@ -26,7 +27,7 @@
 namespace velo::ofi {
 
 /// Counts up with every change of what is said here, or of ReceiveSpace::part_packets().
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 
 /// Longest name of an endpoint: IPv6 28 bytes, efa 32, shm a string of up to 108.
 inline constexpr size_t kEndpointNameBytesMax = 128;
@@ -44,7 +45,7 @@ struct AddressHead {
     uint16_t node = 0;
     uint16_t name_bytes = 0;
     uint8_t vpid = 0;
-    uint8_t reserved = 0;
+    uint8_t other_rails = 0;  ///< endpoints beside this one (RailsAddress); not said in a hello
     std::array<char, 24> provider = {};  ///< padded with zeros
 };
 static_assert(sizeof(AddressHead) == 80);
@@ -64,6 +65,22 @@ static_assert(kAddressBytesMax <= kDeviceAddressBytesMax);
 size_t write_address(Address address, std::span<std::byte> out);
 /// kBadParam: no address, or a damaged one; kUnsupported: of another version of velo.
 Status read_address(std::span<const std::byte> in, Address& out);
+
+/// Interfaces of one process, each with an endpoint of its own: the first has the mailbox, the others carry RMA
+/// operations alone.
+inline constexpr uint32_t kRailsMax = 4;
+
+/// The address that a process publishes: that of its first rail, and behind it, if there are others, a checksum and for
+/// each of them two bytes of length and the endpoint's name. All else they have in common.
+struct RailsAddress {
+    Address first;
+    std::vector<std::vector<std::byte>> others;
+};
+
+/// Leaves out the last rails as far as `out` is too short; returns the length, 0 where not even the first finds room.
+size_t write_rails_address(const RailsAddress& address, std::span<std::byte> out);
+/// As read_address().
+Status read_rails_address(std::span<const std::byte> in, RailsAddress& out);
 
 /// Of the two bits of a status word's class, the value that no message of the engine has.
 inline constexpr auto kDeviceClass = static_cast<MessageClass>(3);
