@@ -19,7 +19,7 @@ all_rails() {
     for program in p2p sizes onesided collectives; do
         for layout in 1+1 2+2; do rails_case "$program" hybrid "$layout"; done
     done
-    for rule in static round_robin local_dynamic; do
+    for rule in static round_robin local_dynamic dynamic; do
         for program in p2p onesided; do rails_case "$program" "$rule" 1+1; done
     done
     case_on_hosts 'rails_of_one_host 1+1' rails_of_one_host
