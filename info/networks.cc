@@ -34,7 +34,7 @@ std::string networks_text(const NetworkOptions& options, uint32_t rails_max, con
     struct Listing {
         std::string text;
         uint32_t rails_max;
-        uint32_t rails = 0;  ///< told of
+        uint32_t interfaces = 0;  ///< told of that are used; each has a rail before any has a second one
     } listing = {.text = "", .rails_max = rails_max};
     library->list(
         options, rails_max, &listing,
@@ -47,9 +47,12 @@ std::string networks_text(const NetworkOptions& options, uint32_t rails_max, con
                 of.text += "could be used";
             } else {
                 of.text += "used";
-                if (of.rails_max > 1) of.text += (rails > 1 ? ", as rails " : ", as rail ") + std::to_string(of.rails);
-                if (rails > 1) of.text += " to " + std::to_string(of.rails + rails - 1);
-                of.rails += rails;
+                if (rails > 1) {
+                    of.text += ", as " + std::to_string(rails) + " rails";
+                } else if (of.rails_max > 1) {
+                    of.text += ", as rail " + std::to_string(of.interfaces);
+                }
+                ++of.interfaces;
             }
             of.text += "\n";
         });

@@ -300,22 +300,29 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
 std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max) {
     std::vector<Candidate> all = look_for_providers(options);
     std::vector<Choice> rails;
+    std::vector<size_t> more;  // of each rail's interface
     for (Candidate& candidate : all) {
-        if (!candidate.refused.empty()) break;
+        if (!candidate.refused.empty() || rails.size() == rails_max) break;
         if (!rails.empty() && !carries_a_rail(candidate, rails)) continue;
-        const size_t rails_here = rails.size() + times_named(options.interface_include, candidate);
-        while (rails.size() < std::min<size_t>(rails_max, rails_here)) {
-            InfoPtr info = narrowed(*candidate.info);
-            if (!info) {
-                candidate.refused = "it does not offer together what velo needs";
-                break;
-            }
-            rails.push_back({.info = std::move(info), .interface = candidate.interface});
-            if (!shares_registrations(*rails.front().info)) return rails;
+        InfoPtr info = narrowed(*candidate.info);
+        if (!info) {
+            candidate.refused = "it does not offer together what velo needs";
+            continue;
         }
-        if (rails.size() == rails_max) return rails;
+        rails.push_back({.info = std::move(info), .interface = candidate.interface});
+        more.push_back(times_named(options.interface_include, candidate) - 1);
+        if (!shares_registrations(*rails.front().info)) return rails;
     }
     if (rails.empty()) refuse_all(all, options);
+    // One on each interface comes first.
+    for (size_t at = 0; rails.size() < rails_max && std::ranges::any_of(more, [](size_t left) { return left != 0; });
+         at = (at + 1) % more.size()) {
+        if (more[at] == 0) continue;
+        --more[at];
+        InfoPtr info(fi_dupinfo(rails[at].info.get()));
+        if (!info) throw std::bad_alloc();
+        rails.push_back({.info = std::move(info), .interface = rails[at].interface});
+    }
     return rails;
 }
 

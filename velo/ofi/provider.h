@@ -42,8 +42,8 @@ struct Choice {
 };
 
 /// The first usable one, and behind it the same provider on other interfaces, up to `rails_max` in all and the nearest
-/// first. An interface that btl_velo_if_include names several times is taken as often. Throws base::SetupError, with a
-/// sentence that names what there was and what to do.
+/// first. An interface that btl_velo_if_include names several times is taken as often, after one rail on each. Throws
+/// base::SetupError, with a sentence that names what there was and what to do.
 [[gnu::cold]] std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max);
 /// The first of them.
 [[gnu::cold]] Choice choose_provider(const NetworkOptions& options);
