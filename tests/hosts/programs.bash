@@ -22,6 +22,15 @@ run_programs() {
     with_hosts 2 all_programs
 }
 
+# Of a program between hosts, a line each.
+arguments_of() {
+    printf '%s\n' --watchdog 40 --quick
+    case $1 in
+        lifecycle) printf '%s\n' --skip comm_spawn ;;
+        onesided | atomics | accumulates | threads_onesided) printf '%s\n' --skip '*_dynamic' --skip attach_and_detach ;;
+    esac
+}
+
 # Messages of big and backlog are between the first rank and the last one; more ranks only wait. Processes that
 # lifecycle starts are a part of their own.
 all_programs() {
@@ -38,13 +47,11 @@ all_programs() {
             continue
         fi
         layouts=(1+1 2+2 3+1)
-        arguments=(--watchdog 40 --quick)
         case $program in
             big) layouts=(1+1); [[ $full ]] || continue ;;
             backlog) layouts=(1+1) ;;
-            lifecycle) arguments+=(--skip comm_spawn) ;;
-            onesided | atomics | accumulates | threads_onesided) arguments+=(--skip '*_dynamic' --skip attach_and_detach) ;;
         esac
+        mapfile -t arguments < <(arguments_of "$program")
         for layout in "${layouts[@]}"; do
             run_case "$program" "$layout" "$bindir/$program" "${arguments[@]}"
         done

@@ -16,6 +16,13 @@ run_rails() {
 
 all_rails() {
     local program rule layout
+    if [[ $full ]]; then
+        # Not those that run elsewhere (programs.bash). Some have no long messages, so no second rail is asked for.
+        for program in "${programs[@]}"; do
+            [[ $program == dynamic || $program == big || $program == backlog || $program == lifecycle ]] && continue
+            for rule in static round_robin local_dynamic dynamic hybrid; do rails_case "$program" "$rule" 2+2 passes_again; done
+        done
+    fi
     for program in p2p sizes onesided collectives; do
         for layout in 1+1 2+2; do rails_case "$program" hybrid "$layout"; done
     done
@@ -29,11 +36,11 @@ all_rails() {
     return 0
 }
 
-# rails_case PROGRAM RULE LAYOUT
+# rails_case PROGRAM RULE LAYOUT [CHECK]
 rails_case() {
-    local -a arguments=("$bindir/$1" --watchdog 40 --quick)
-    [[ $1 == onesided ]] && arguments+=(--skip '*_dynamic' --skip attach_and_detach)
-    case_on_hosts "rails_$1_$2 $3" both_carry "$3" "${two_rails[@]}" --mca btl_velo_rails "$2" "${arguments[@]}"
+    local -a arguments
+    mapfile -t arguments < <(arguments_of "$1")
+    case_on_hosts "rails_$1_$2 $3" "${4:-both_carry}" "$3" "${two_rails[@]}" --mca btl_velo_rails "$2" "$bindir/$1" "${arguments[@]}"
 }
 
 # moved RAIL: prints the bytes that it has moved for all ranks.
