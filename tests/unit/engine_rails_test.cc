@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "tests/unit/job.h"
+#include "tests/unit/remote_memory.h"
 
 namespace velo::test {
 namespace {
@@ -30,26 +30,6 @@ std::vector<uint64_t> rail_bytes(const velo_counters_t& counters) {
 uint64_t rail_failures(const velo_counters_t& counters) {
     return counters.rail_failed_0 + counters.rail_failed_1 + counters.rail_failed_2 + counters.rail_failed_3 +
            counters.rail_failed_4 + counters.rail_failed_5 + counters.rail_failed_6 + counters.rail_failed_7;
-}
-
-/// Memory of a rank's that others may do anything with.
-struct Memory {
-    std::vector<std::byte> bytes;
-    velo_handle_t handle{};
-    Memory(Rank& owner, size_t length, uint32_t seed) : bytes(pattern(length, seed)) {
-        EXPECT_EQ(velo_register(owner.engine, bytes.data(), bytes.size(), 7, &handle), VELO_OK);
-    }
-};
-
-velo_rma_t transfer(velo_rma_kind_t kind, const Memory& remote, size_t offset, std::byte* local,
-                    size_t bytes) {
-    velo_rma_t op{};
-    op.kind = kind;
-    op.local = local;
-    op.remote = remote.handle;
-    op.remote_address = remote.handle.base + offset;
-    op.bytes = bytes;
-    return op;
 }
 
 struct Rule {

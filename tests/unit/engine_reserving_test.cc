@@ -9,7 +9,7 @@
 
 #include "rma/rail_reservation.h"
 #include "sim_device/shim/shim_device.h"
-#include "tests/unit/job.h"
+#include "tests/unit/remote_memory.h"
 #include "velo/handle.h"
 #include "velo/peer.h"
 #include "velo/wire.h"
@@ -33,26 +33,6 @@ velo_params_t reserving_params(int ports, const char* rule = "dynamic") {
     params.rail_retry = 1;
     params.rail_wait = kHourMs;
     return params;
-}
-
-/// Memory of a rank's that others may do anything with.
-struct Memory {
-    std::vector<std::byte> bytes;
-    velo_handle_t handle{};
-    Memory(Rank& owner, size_t length, uint32_t seed) : bytes(pattern(length, seed)) {
-        EXPECT_EQ(velo_register(owner.engine, bytes.data(), bytes.size(), 7, &handle), VELO_OK);
-    }
-};
-
-velo_rma_t transfer(velo_rma_kind_t kind, const velo_handle_t& remote, size_t offset, std::byte* local,
-                    size_t bytes) {
-    velo_rma_t op{};
-    op.kind = kind;
-    op.local = local;
-    op.remote = remote;
-    op.remote_address = remote.base + offset;
-    op.bytes = bytes;
-    return op;
 }
 
 struct Shape {
