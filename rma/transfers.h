@@ -40,7 +40,7 @@ class Transfers {
         : core_(core),
           parts_(parts),
           scheduler_(static_cast<uint32_t>(core.options.params.outstanding), core.options.window_bytes),
-          adaptive_(static_cast<uint32_t>(core.options.params.chunk), core.options.window_bytes) {
+          adaptive_(core.options.chunk_bytes, core.options.window_bytes) {
         if (core.options.window_adaptive) scheduler_.set_bytes_max(adaptive_.bytes());
     }
 
@@ -126,7 +126,7 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
         return;
     }
     state->bytes = op.bytes;
-    state->chunk_bytes = static_cast<uint32_t>(core_.options.params.chunk);
+    state->chunk_bytes = core_.options.chunk_bytes;
     if (peer.path == VELO_PATH_ON_NODE) {
         if (op.kind == VELO_RMA_GET) {
             state->chunk_bytes = CoopCopy<Env>::kBlockBytesMax;

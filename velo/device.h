@@ -148,7 +148,6 @@ struct LinkOptions {
     uint32_t buffer_bytes = 0;       ///< on the way to a process, until a sender's port is held up
 };
 
-/// Arguments that a device is opened with.
 /// The host's log, of lines for the user; levels as those of velo_host_t::log.
 struct DeviceLog {
     void (*write)(void* context, int level, const char* line) = nullptr;
@@ -159,6 +158,7 @@ struct DeviceLog {
     }
 };
 
+/// Arguments that a device is opened with.
 struct DeviceConfig {
     uint16_t node = 0;
     uint8_t vpid = 0;

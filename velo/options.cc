@@ -244,12 +244,20 @@ void set_window(EngineOptions& options) {
     }
     options.window_adaptive = window == "adaptive";
     const auto chunk = static_cast<uint64_t>(params.chunk);
+    const auto chunks = static_cast<uint64_t>(params.outstanding);
     const auto bytes = static_cast<uint64_t>(params.window_bytes);
     if (bytes != 0 && bytes < chunk) {
         throw SetupError("btl_velo_window_bytes=" + std::to_string(bytes) + " is less than btl_velo_chunk=" +
                          std::to_string(chunk) + "; a chunk must fit into the window: raise one or lower the other");
     }
-    options.window_bytes = bytes != 0 ? bytes : static_cast<uint64_t>(params.outstanding) * chunk;
+    options.chunk_bytes = static_cast<uint32_t>(chunk);
+    options.window_bytes = bytes != 0 ? bytes : chunks * chunk;
+    if (bytes != 0 || options.window_adaptive || params.link == 0) return;
+    // Nothing is asked for beyond what the network holds, so that nothing stands in senders' ports (RDRP 4.1).
+    constexpr uint64_t kChunkBytesMin = 4096;
+    const auto held = static_cast<uint64_t>(params.link_buffer);
+    options.chunk_bytes = static_cast<uint32_t>(std::clamp(held / chunks, kChunkBytesMin, chunk));
+    options.window_bytes = std::max<uint64_t>(std::min(held, chunks * chunk), options.chunk_bytes);
 }
 
 /// Rails of the device and their allocation (RAILS). Numbers of nodes come from the job, so all its processes find the
@@ -270,7 +278,7 @@ void set_rails(EngineOptions& options) {
                                         : rule == "hybrid"    ? RailRule::kHybrid
                                                               : RailRule::kLocalDynamic,
                                 .striping_percent = static_cast<uint32_t>(params.striping),
-                                .fragment_bytes_min = static_cast<uint64_t>(params.chunk),
+                                .fragment_bytes_min = options.chunk_bytes,
                                 .short_bytes = static_cast<uint64_t>(params.rail_short)},
                      .retry_ns = static_cast<uint64_t>(params.rail_retry) * 1'000'000};
     if (rule == "dynamic") options.rails.reserve_ns = static_cast<uint64_t>(params.rail_wait) * 1'000'000;

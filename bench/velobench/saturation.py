@@ -13,8 +13,9 @@ from .stats import Samples
 BUFFER = 256 << 10
 # A window of one buffer is RDRP's advice: what the receiver asks for then never waits in the network.
 CASES = {
-    "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_outstanding": 256},
+    "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_outstanding": 256, "btl_velo_window_bytes": 1 << 30},
     "default": {},
+    "as-without-link": {"btl_velo_window_bytes": 2 << 20},
     "window": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window_bytes": BUFFER},
     "adaptive": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window": "adaptive"},
 }
@@ -24,7 +25,8 @@ def arguments(given):
     options = parser("saturation", __doc__)
     add = options.add_argument
     add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
-        help="of one-get (a message is one get), default, window (RDRP, a buffer's worth), adaptive (default: all)")
+        help="of one-get (a message is one get), default, as-without-link (8 chunks of 256 KiB), window (RDRP, a "
+             "buffer's worth in 16 parts), adaptive (default: all)")
     add("--senders", type=number(1, 64), default=8, metavar="N", help="default: 8")
     add("--receivers", type=number(2, 64), default=4, metavar="N", help="with the slow one (default: 4)")
     add("--bytes", type=number(1, 1 << 30, "bytes"), default=1 << 20, metavar="N",
@@ -47,13 +49,13 @@ def table(samples, options):
     line = samples.median("line")
     lines = [f"{options.senders} senders, {options.receivers} receivers, messages of {options.bytes} bytes, ports of "
              f"{options.link} MB/s, medians of {options.rounds} rounds; line transfer {line or 0:.0f} ns",
-             f"{'':10} {'others, MB/s':>13} {'beside slow':>12} {'left':>6} {'slow, MB/s':>11}"]
+             f"{'':16} {'others, MB/s':>13} {'beside slow':>12} {'left':>6} {'slow, MB/s':>11}"]
     for case in options.cases:
         alone, beside, slow = (samples.median(key) for key in
                                ((label(case, False), "others"), (label(case, True), "others"), (label(case, True), "slow")))
         if alone is None or beside is None:
             continue
-        lines.append(f"{case:10} {alone:13.2f} {beside:12.2f} {beside / alone if alone else 0:6.2f} {slow:11.2f}")
+        lines.append(f"{case:16} {alone:13.2f} {beside:12.2f} {beside / alone if alone else 0:6.2f} {slow:11.2f}")
     return "\n".join(lines)
 
 

@@ -289,6 +289,28 @@ TEST(Options, the_window_holds_a_chunk_at_least_and_what_outstanding_says_if_not
     expect_names(error_of(params), {"btl_velo_window_bytes=65535", "btl_velo_chunk=65536"});
 }
 
+TEST(Options, the_window_is_what_an_emulated_network_holds_unless_something_else_is_said) {
+    const auto expect_window = [](int64_t link_buffer, uint32_t chunk_bytes, uint64_t window_bytes, auto&& change) {
+        velo_params_t params = defaults();
+        params.link = 40;
+        params.link_buffer = link_buffer;
+        change(params);
+        const EngineOptions options = make_options(params, {}, {}, {});
+        EXPECT_EQ(options.chunk_bytes, chunk_bytes) << link_buffer;
+        EXPECT_EQ(options.window_bytes, window_bytes) << link_buffer;
+        EXPECT_EQ(options.rails.policy.fragment_bytes_min, chunk_bytes) << link_buffer;
+    };
+    const auto nothing = [](velo_params_t&) {};
+    expect_window(262144, 32768, 262144, nothing);
+    expect_window(1024, 4096, 4096, nothing);
+    expect_window(16384, 4096, 16384, nothing);
+    expect_window(1 << 30, 262144, 8 * 262144, nothing);
+    expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.link = 0; });
+    expect_window(262144, 262144, 1 << 20, [](velo_params_t& params) { params.window_bytes = 1 << 20; });
+    expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.window = "adaptive"; });
+    expect_window(262144, 8192, 8 * 8192, [](velo_params_t& params) { params.chunk = 8192; });
+}
+
 TEST(Options, a_mailbox_too_small_for_the_job_is_refused_with_the_smallest_that_would_do) {
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
