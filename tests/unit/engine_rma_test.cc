@@ -383,6 +383,24 @@ TEST(EngineWindow, what_is_under_way_stays_within_it_and_is_seen) {
     }
 }
 
+TEST(EngineWindow, no_more_is_under_way_than_an_emulated_network_holds) {
+    velo_params_t params = default_params();
+    params.ranks_per_node = 1;
+    params.link = 1000;
+    params.link_buffer = 65536;
+    Job job(2, params);
+    auto source = pattern(1 << 20, 4);
+    const velo_handle_t handle = registered(job[1], source, 1);
+    Transfer get(VELO_RMA_GET, source.size(), handle, handle.base);
+    velo_rma(job[0].engine, job[0].peers[1], &get.op);
+    job.drive([&] { return job[0].done.size() == 1; });
+    ASSERT_EQ(std::memcmp(get.local(), source.data(), source.size()), 0);
+    const velo_counters_t counters = job[0].counters();
+    EXPECT_EQ(counters.rma_window_bytes, 65536u);
+    EXPECT_EQ(counters.rma_bytes_hwm, 65536u);
+    EXPECT_EQ(counters.rma_chunks, 128u);
+}
+
 TEST(EngineRegistrations, a_full_table_refuses_and_recovers) {
     velo_params_t params = default_params();
     params.registrations = 16;
