@@ -77,11 +77,13 @@ bool Atomics<Env>::post(State& state) {
         }
     }
     const velo_rma_t& op = *state.op;
-    const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kAtomic, .state = &state});
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kAtomic;
+    waiting.state = &state;
     parts_.messages.send_control(*state.peer, {.opcode = Opcode::kAtomic,
                                                .atomic = static_cast<uint8_t>(op.atomic),
                                                .width = static_cast<uint8_t>(op.width),
-                                               .cookie = cookie,
+                                               .cookie = waiting.cookie,
                                                .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
                                                .key = op.remote.on_node_key,
                                                .value = op.operand,
@@ -98,17 +100,19 @@ Status Atomics<Env>::post_to_device(State& state) {
         (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
         return Status::kUnsupported;
     }
-    const Cookie cookie = parts_.pending.take({.kind = Op::Kind::kDeviceAtomic, .state = &state});
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kDeviceAtomic;
+    waiting.state = &state;
     RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
-                              .cookie = parts_.pending.index_of(cookie),
+                              .cookie = waiting.index(),
                               .peer = state.peer->device_addr(),
                               .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
                               .key = op.remote.device_key,
                               .bytes = 8,
                               .operand = op.operand,
                               .compare = op.compare};
-    const Status status = parts_.rails.post_atomic(state, *parts_.pending.find(cookie), operation);
-    if (status != Status::kOk) parts_.pending.release(cookie);
+    const Status status = parts_.rails.post_atomic(state, waiting, operation);
+    if (status != Status::kOk) parts_.pending.release(waiting);
     return status;
 }
 

@@ -70,7 +70,7 @@ class CoopCopy {
     /// A block that this process fetches.
     struct Block {
         base::ReaderBlock shared;
-        Cookie cookie{};
+        Op* waiting = nullptr;
         Peer* peer = nullptr;
         State* state = nullptr;
         std::byte* local = nullptr;
@@ -173,11 +173,13 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
-    block.cookie = parts_.pending.take({.kind = Op::Kind::kCoopBlock,
-                                        .state = &state,
-                                        .offset = chunk.offset,
-                                        .bytes = chunk.bytes,
-                                        .block = slot});
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kCoopBlock;
+    waiting.state = &state;
+    waiting.offset = chunk.offset;
+    waiting.bytes = chunk.bytes;
+    waiting.block = slot;
+    block.waiting = &waiting;
     block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
     block.method = method_for(block);
     call_owner(block, {0, chunk.bytes}, slot, false);
@@ -224,7 +226,7 @@ void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_
     parts_.messages.send_control(*block.peer,
                                  {.opcode = Opcode::kCoop,
                                   .status = static_cast<uint8_t>(named ? ring_to(*block.peer) : block.method),
-                                  .cookie = block.cookie,
+                                  .cookie = block.waiting->cookie,
                                   .nla = block.nla + part.offset,
                                   .key = block.key,
                                   .last = named,
@@ -322,7 +324,7 @@ bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     const Status status = block.status;
     const uint64_t offset = block.offset;
     const uint32_t bytes = block.shared.bytes();
-    parts_.pending.release(block.cookie);
+    parts_.pending.release(*block.waiting);
     --block.peer->coop_blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "rma/chunk_scheduler.h"
+#include "rma/cookie_table.h"
 #include "rma/rail_reservations.h"
 #include "rma/rails.h"
 #include "velo/base/status.h"
@@ -27,9 +28,9 @@ struct PeerSources {
     PeerRails rails;
 };
 
-/// An operation that waits for an answer, or for a direct copy that may be refused. A cookie names it.
+/// An operation that waits for an answer, or for a direct copy that may be refused. Its cookie names it.
 template <class Peer>
-struct PendingOp {
+struct PendingOp : CookieEntry {
     enum class Kind : uint8_t {
         kDirectChunk,
         kDeviceChunk,
@@ -39,18 +40,18 @@ struct PendingOp {
         kAtomic,
         kCoopBlock,
     };
-    Kind kind = Kind::kDirectChunk;
-    TransferState<Peer>* state = nullptr;
-    uint64_t offset = 0;
     uint32_t bytes = 0;
+    uint64_t offset = 0;
+    TransferState<Peer>* state = nullptr;
+    uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
     uint32_t received = 0;
-    bool pushing = false;  ///< a copied put that still reads its source
-    uint8_t block = 0;     ///< of CoopCopy
-    uint8_t rail = 0;      ///< of what is with the device
-    uint8_t failures = 0;  ///< of a chunk
+    Kind kind = Kind::kDirectChunk;
+    bool pushing = false;   ///< a copied put that still reads its source
+    uint8_t block = 0;      ///< of CoopCopy
+    uint8_t rail = 0;       ///< of what is with the device
+    uint8_t failures = 0;   ///< of a chunk
     bool reserved = false;  ///< a chunk on a rail that its transfer holds
     Status refused = Status::kOk;
-    uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
 
     /// It ends by a notification of the device.
     [[nodiscard]] bool with_device() const { return kind == Kind::kDeviceChunk || kind == Kind::kDeviceAtomic; }

@@ -33,10 +33,10 @@ class RailDispatch {
     Status post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused);
     /// The same; kAgain also while others are under way by a rail that is out.
     Status post_atomic(State& state, Op& waiting, RmaOperation& operation);
-    /// Of an operation that was posted, `bytes` long. True: the rail has failed it.
-    bool chunk_ended(const Op& waiting, RailDirection direction, uint64_t bytes, Status status) {
-        rails_.ended(waiting.rail, direction, bytes);
-        return account(waiting, status == Status::kOk ? bytes : 0, status);
+    /// Of an operation that was posted. True: the rail has failed it.
+    bool chunk_ended(const Op& waiting, RailDirection direction, Status status) {
+        rails_.ended(waiting.rail, direction, waiting.bytes);
+        return account(waiting, status == Status::kOk ? waiting.bytes : 0, status);
     }
     bool atomic_ended(const Op& waiting, Status status) {
         rails_.ended(waiting.rail, RailDirection::kSending, kAtomicBytes);
@@ -50,12 +50,14 @@ class RailDispatch {
     [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return rails_.share(free, bytes); }
 
   private:
+    Status post_by_choice(State& state, PeerRails& peer, Op& waiting, RmaOperation& operation, RailMask refused);
     static constexpr uint64_t kAtomicBytes = sizeof(uint64_t);
     /// Lines about rails that fail and come back, which one could do every second.
     static constexpr uint32_t kLinesMax = 8;
 
     [[gnu::cold]] PeerSources& make_sources(Peer& peer);
     bool account(const Op& waiting, uint64_t bytes, Status status);
+    [[gnu::cold]] void account_failure(const Op& waiting);
     [[gnu::cold]] void report(const Peer& peer, uint32_t rail, Rails::Change change, bool works);
     [[gnu::cold]] void report_none(const Peer& peer);
 
@@ -79,6 +81,17 @@ PeerSources& RailDispatch<Env>::make_sources(Peer& peer) {
 template <class Env>
 Status RailDispatch<Env>::post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused) {
     PeerRails& peer = sources_of(*state.peer).rails;
+    if (rails_.sole(peer) && refused == 0) [[likely]] {
+        const Status status = core_.device->post(operation);
+        if (status == Status::kOk) rails_.began_on_sole();
+        return status;
+    }
+    return post_by_choice(state, peer, waiting, operation, refused);
+}
+
+template <class Env>
+Status RailDispatch<Env>::post_by_choice(State& state, PeerRails& peer, Op& waiting, RmaOperation& operation,
+                                         RailMask refused) {
     const RailDirection direction = direction_of(operation.kind);
     // One that has failed may have to go by a rail that is not reserved.
     const bool strict = state.stage == State::Stage::kAdmitted && refused == 0;
@@ -119,17 +132,27 @@ Status RailDispatch<Env>::post_atomic(State& state, Op& waiting, RmaOperation& o
 }
 
 template <class Env>
-bool RailDispatch<Env>::account(const Op& waiting, uint64_t bytes, Status status) {
+inline bool RailDispatch<Env>::account(const Op& waiting, uint64_t bytes, Status status) {
+    if (status == Status::kFailed || status == Status::kNotBegun) [[unlikely]] {
+        account_failure(waiting);
+        return true;
+    }
     Peer& peer = *waiting.state->peer;
-    PeerRails& rails = sources_of(peer).rails;
-    const bool failed = status == Status::kFailed || status == Status::kNotBegun;
-    const Rails::Change change = failed ? rails_.failed(waiting.rail, rails, core_.clock.read())
-                                        : rails_.succeeded(waiting.rail, rails, bytes);
-    if (change == Rails::Change::kNone) [[likely]]
-        return failed;
-    ++(failed ? core_.counters.rail_outages : core_.counters.rail_returns);
-    report(peer, waiting.rail, change, !failed);
-    return failed;
+    const Rails::Change change = rails_.succeeded(waiting.rail, sources_of(peer).rails, bytes);
+    if (change != Rails::Change::kNone) [[unlikely]] {
+        ++core_.counters.rail_returns;
+        report(peer, waiting.rail, change, true);
+    }
+    return false;
+}
+
+template <class Env>
+void RailDispatch<Env>::account_failure(const Op& waiting) {
+    Peer& peer = *waiting.state->peer;
+    const Rails::Change change = rails_.failed(waiting.rail, sources_of(peer).rails, core_.clock.read());
+    if (change == Rails::Change::kNone) return;
+    ++core_.counters.rail_outages;
+    report(peer, waiting.rail, change, false);
 }
 
 template <class Env>

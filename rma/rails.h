@@ -72,7 +72,7 @@ class Rails {
     /// of the transfer.
     [[nodiscard]] uint32_t pick(RailMask& assigned, const PeerRails& peer, RailDirection direction,
                                 uint64_t bytes, RailMask full, uint64_t now_ns, bool strict = false) {
-        if (all_ == 1 && own_.clear() && peer.paths.clear()) [[likely]]
+        if (sole(peer)) [[likely]]
             return full == 0 ? 0 : kFull;
         const RailMask usable = this->usable(peer, now_ns);
         if (usable == 0) return kNone;
@@ -81,6 +81,10 @@ class Rails {
         // Another one, rather than to wait.
         if (rails == 0 && !strict) rails = usable & ~full;
         return rails == 0 ? kFull : fewest_bytes(rails);
+    }
+    /// The only rail works, so that there is nothing to choose.
+    [[nodiscard]] bool sole(const PeerRails& peer) const {
+        return all_ == 1 && own_.clear() && peer.paths.clear();
     }
     /// Rails that may be taken to that peer now.
     [[nodiscard]] RailMask usable(const PeerRails& peer, uint64_t now_ns) const {
@@ -105,6 +109,8 @@ class Rails {
         peer.paths.began(rail);
         if (all_ != 1) set_.begin(rail, direction, bytes);
     }
+    /// The same of the sole rail.
+    void began_on_sole() { ++counters_[0].chunks; }
     /// It has ended, well or not; followed by succeeded() or failed().
     void ended(uint32_t rail, RailDirection direction, uint64_t bytes) {
         if (all_ != 1) set_.end(rail, direction, bytes);

@@ -86,15 +86,17 @@ class Transfers {
 
     uint32_t drive_scheduler();
     Issued issue(const Chunk& chunk);
-    bool issue_direct_on_node(State& state, const Chunk& chunk, Cookie cookie);
-    Status copy_on_node(const State& state, const Chunk& chunk);
-    Status issue_on_device(State& state, const Chunk& chunk, Cookie cookie, RailMask refused);
-    [[gnu::cold]] void repeat(Cookie cookie);
+    [[nodiscard]] bool may_be_cooperative(const State& state, const Chunk& chunk) const;
+    bool issue_direct_on_node(Op& chunk);
+    Status copy_on_node(const Op& chunk);
+    Status issue_on_device(Op& chunk, RailMask refused);
+    [[gnu::cold]] void repeat(Op& chunk);
     [[gnu::cold]] void drive_repeats();
-    void issue_copied(State& state, uint64_t offset, uint32_t bytes, Cookie cookie);
+    void issue_copied(Op& chunk);
     [[nodiscard]] bool claim_denial_report();
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
-    void device_chunk_ended(Op& waiting, Cookie cookie, Status status);
+    void device_chunk_ended(Op& chunk, Status status);
+    [[gnu::cold]] void device_chunk_failed(Op& chunk, Status status, bool rail_failed);
     void atomic_ended(const Op& waiting, Status status, uint64_t old_value);
     void measured(const Op& chunk);
 
@@ -102,7 +104,7 @@ class Transfers {
     Parts& parts_;
     ChunkScheduler scheduler_;
     AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
-    std::vector<Cookie> repeats_;  ///< chunks that a rail failed, and for which the others have no room
+    std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others have no room
     bool denied_copies_reported_ = false;
 };
 
@@ -212,61 +214,70 @@ uint32_t Transfers<Env>::drive_scheduler() {
     return started;
 }
 
+/// An owner that has to be given a CPU first is no help.
+template <class Env>
+bool Transfers<Env>::may_be_cooperative(const State& state, const Chunk& chunk) const {
+    const bool alone = core_.options.shares_cpus && state.peer->direct;
+    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopCopy<Env>::kBytesMin &&
+           !state.peer->reclaimed;
+}
+
 template <class Env>
 typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
     auto& state = static_cast<State&>(*chunk.transfer);
-    // An owner that has to be given a CPU first is no help.
-    const bool alone = core_.options.shares_cpus && state.peer->direct;
-    const bool coop = state.peer->path == VELO_PATH_ON_NODE && state.op->kind == VELO_RMA_GET && !alone &&
-                      chunk.bytes >= CoopCopy<Env>::kBytesMin && !state.peer->reclaimed;
-    if (coop && parts_.coop.begin(state, chunk)) {
+    const Peer& peer = *state.peer;
+    const bool on_node = peer.path == VELO_PATH_ON_NODE;
+    if (on_node && may_be_cooperative(state, chunk) && parts_.coop.begin(state, chunk)) {
         ++core_.counters.rma_chunks;
         return Issued::kBegun;
     }
-    // Before the lock is given up for a direct copy: other threads may take all slots meanwhile.
-    const Cookie cookie =
-        parts_.pending.take({.state = &state, .offset = chunk.offset, .bytes = chunk.bytes});
-    if (state.peer->direct && state.peer->path == VELO_PATH_DEVICE) {
-        const Status status = issue_on_device(state, chunk, cookie, 0);
+    // Before the lock is given up for a direct copy: other threads may take all entries meanwhile.
+    Op& waiting = *parts_.pending.take();
+    waiting.state = &state;
+    waiting.offset = chunk.offset;
+    waiting.bytes = chunk.bytes;
+    if (peer.direct && peer.path == VELO_PATH_DEVICE) {
+        const Status status = issue_on_device(waiting, 0);
         if (status == Status::kAgain) {
             ++core_.counters.rma_held;
-            parts_.pending.release(cookie);
+            parts_.pending.release(waiting);
             return Issued::kHeld;
         }
         ++core_.counters.rma_chunks;
         if (status == Status::kOk) return Issued::kBegun;
     } else {
         ++core_.counters.rma_chunks;
-        if (state.peer->direct && issue_direct_on_node(state, chunk, cookie)) return Issued::kCopied;
+        if (peer.direct && issue_direct_on_node(waiting)) return Issued::kCopied;
     }
-    issue_copied(state, chunk.offset, chunk.bytes, cookie);
+    issue_copied(waiting);
     return Issued::kBegun;
 }
 
-/// False: a direct copy is not possible; nothing that counts was moved, and the slot is still taken.
+/// False: a direct copy is not possible; nothing that counts was moved, and the entry is still taken.
 template <class Env>
-bool Transfers<Env>::issue_direct_on_node(State& state, const Chunk& chunk, Cookie cookie) {
-    const velo_rma_t& op = *state.op;
-    const bool get = op.kind == VELO_RMA_GET;
+bool Transfers<Env>::issue_direct_on_node(Op& chunk) {
+    State& state = *chunk.state;
+    const uint32_t bytes = chunk.bytes;
+    const bool get = state.op->kind == VELO_RMA_GET;
     Status status = Status::kOk;
     do {
-        status = copy_on_node(state, chunk);
+        status = copy_on_node(chunk);
         if (status == Status::kUnsupported) {
             give_up_direct(*state.peer);
             return false;
         }
     } while (status == Status::kAtuFault && find_remote(state));
-    if (status == Status::kOk)
-        (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += chunk.bytes;
-    parts_.pending.release(cookie);
-    chunk_done(state, chunk.bytes, status);
+    if (status == Status::kOk) (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
+    parts_.pending.release(chunk);
+    chunk_done(state, bytes, status);
     return true;
 }
 
 /// kAtuFault: the memory is not, or no longer, registered as the operation names it; what was moved does not
 /// count.
 template <class Env>
-Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
+Status Transfers<Env>::copy_on_node(const Op& chunk) {
+    const State& state = *chunk.state;
     const velo_rma_t& op = *state.op;
     const base::AtuView& atu = core_.on_node.atu_of(state.peer->node_index());
     const int32_t pid = core_.on_node.pid(state.peer->node_index());
@@ -286,71 +297,67 @@ Status Transfers<Env>::copy_on_node(const State& state, const Chunk& chunk) {
     return atu.after_copy(status, nla, key);
 }
 
-/// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The slot
+/// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The entry
 /// is still taken. `refused`: rails that it must not take.
 template <class Env>
-Status Transfers<Env>::issue_on_device(State& state, const Chunk& chunk, Cookie cookie, RailMask refused) {
+Status Transfers<Env>::issue_on_device(Op& chunk, RailMask refused) {
+    State& state = *chunk.state;
     const velo_rma_t& op = *state.op;
     if (op.remote.device_key == 0) return Status::kUnsupported;
-    Op& waiting = *parts_.pending.find(cookie);
-    waiting.kind = Op::Kind::kDeviceChunk;
-    if (core_.options.window_adaptive) {
-        waiting.begun_ns = core_.clock.read();
-        adaptive_.began(waiting.begun_ns, scheduler_.bytes() == chunk.bytes);
+    chunk.kind = Op::Kind::kDeviceChunk;
+    if (core_.options.window_adaptive) [[unlikely]] {
+        chunk.begun_ns = core_.clock.read();
+        adaptive_.began(chunk.begun_ns, scheduler_.bytes() == chunk.bytes);
     }
-    RmaOperation operation = {
-        .kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
-        .cookie = parts_.pending.index_of(cookie),
-        .peer = state.peer->device_addr(),
-        .local = static_cast<std::byte*>(op.local) + chunk.offset,
-        .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
-        .key = op.remote.device_key,
-        .bytes = chunk.bytes};
-    const Status status = parts_.rails.post_chunk(state, waiting, operation, refused);
-    if (status == Status::kOk) parts_.reserving.chunk_began(state, waiting);
+    RmaOperation operation = {.kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
+                              .cookie = chunk.index(),
+                              .peer = state.peer->device_addr(),
+                              .local = static_cast<std::byte*>(op.local) + chunk.offset,
+                              .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
+                              .key = op.remote.device_key,
+                              .bytes = chunk.bytes};
+    const Status status = parts_.rails.post_chunk(state, chunk, operation, refused);
+    if (status == Status::kOk) parts_.reserving.chunk_began(state, chunk);
     return status;
 }
 
 /// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
 /// it twice does no harm.
 template <class Env>
-void Transfers<Env>::repeat(Cookie cookie) {
-    Op& waiting = *parts_.pending.find(cookie);
-    State& state = *waiting.state;
-    const Chunk chunk = {.transfer = &state, .offset = waiting.offset, .bytes = waiting.bytes};
-    if (waiting.failures < kChunkFailuresMax) {
-        const Status status = issue_on_device(state, chunk, cookie, rail_bit(waiting.rail));
-        if (status == Status::kAgain) repeats_.push_back(cookie);
+void Transfers<Env>::repeat(Op& chunk) {
+    if (chunk.failures < kChunkFailuresMax) {
+        const Status status = issue_on_device(chunk, rail_bit(chunk.rail));
+        if (status == Status::kAgain) repeats_.push_back(&chunk);
         if (status == Status::kOk || status == Status::kAgain) return;
     }
-    issue_copied(state, chunk.offset, chunk.bytes, cookie);
+    issue_copied(chunk);
 }
 
 template <class Env>
 void Transfers<Env>::drive_repeats() {
-    for (const Cookie cookie : std::exchange(repeats_, {})) repeat(cookie);
+    for (Op* chunk : std::exchange(repeats_, {})) repeat(*chunk);
 }
 
 template <class Env>
-void Transfers<Env>::issue_copied(State& state, uint64_t offset, uint32_t bytes, Cookie cookie) {
-    const velo_rma_t& op = *state.op;
-    Op& waiting = *parts_.pending.find(cookie);
-    waiting.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
-    waiting.received = 0;
-    waiting.pushing = waiting.kind == Op::Kind::kPutChunk;
-    core_.counters.rma_copied_bytes += bytes;
-    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + offset;
+void Transfers<Env>::issue_copied(Op& chunk) {
+    const velo_rma_t& op = *chunk.state->op;
+    Peer& peer = *chunk.state->peer;
+    chunk.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
+    chunk.received = 0;
+    chunk.pushing = chunk.kind == Op::Kind::kPutChunk;
+    core_.counters.rma_copied_bytes += chunk.bytes;
+    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
     if (op.kind == VELO_RMA_GET) {
-        parts_.messages.send_control(*state.peer, {.opcode = Opcode::kPull,
-                                                   .cookie = cookie,
-                                                   .nla = nla,
-                                                   .key = op.remote.on_node_key,
-                                                   .value = bytes});
+        parts_.messages.send_control(peer, {.opcode = Opcode::kPull,
+                                            .cookie = chunk.cookie,
+                                            .nla = nla,
+                                            .key = op.remote.on_node_key,
+                                            .value = chunk.bytes});
         return;
     }
     parts_.messages.start_push(
-        *state.peer, {.opcode = Opcode::kPutData, .cookie = cookie, .nla = nla, .key = op.remote.on_node_key},
-        reinterpret_cast<uint64_t>(op.local) + offset, bytes);
+        peer, {.opcode = Opcode::kPutData, .cookie = chunk.cookie, .nla = nla, .key = op.remote.on_node_key},
+        reinterpret_cast<uint64_t>(op.local) + chunk.offset, chunk.bytes);
 }
 
 template <class Env>
@@ -439,18 +446,16 @@ uint32_t Transfers<Env>::take_notifications() {
     while (core_.device->poll_notification(notification)) {
         ++taken;
         Op* found = parts_.pending.find_index(notification.cookie);
-        if (notification.kind != kNotifyRequester || found == nullptr ||
-            (found->kind != Op::Kind::kDeviceChunk && found->kind != Op::Kind::kDeviceAtomic)) {
+        if (notification.kind != kNotifyRequester || found == nullptr || !found->with_device()) [[unlikely]] {
             ++core_.counters.engine_malformed;
             continue;
         }
-        const Cookie cookie = parts_.pending.cookie_of(notification.cookie);
-        if (found->kind == Op::Kind::kDeviceChunk) {
-            device_chunk_ended(*found, cookie, notification.status);
+        if (found->kind == Op::Kind::kDeviceChunk) [[likely]] {
+            device_chunk_ended(*found, notification.status);
             continue;
         }
         const Op waiting = *found;
-        parts_.pending.release(cookie);
+        parts_.pending.release(*found);
         atomic_ended(waiting, notification.status, notification.value);
     }
     return taken;
@@ -473,31 +478,39 @@ void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old
 }
 
 template <class Env>
-void Transfers<Env>::device_chunk_ended(Op& waiting, Cookie cookie, Status status) {
-    State& state = *waiting.state;
+void Transfers<Env>::device_chunk_ended(Op& chunk, Status status) {
+    State& state = *chunk.state;
     const bool get = state.op->kind == VELO_RMA_GET;
-    const uint64_t offset = waiting.offset;
-    const uint32_t bytes = waiting.bytes;
-    const RailDirection direction = direction_of(get ? RmaKind::kGet : RmaKind::kPut);
-    const bool failed = parts_.rails.chunk_ended(waiting, direction, bytes, status);
-    parts_.reserving.chunk_ended(state, waiting);
-    if (failed) [[unlikely]] {
-        parts_.reserving.rail_failed(*state.peer, waiting.rail);
+    const uint32_t bytes = chunk.bytes;
+    const bool failed = parts_.rails.chunk_ended(chunk, direction_of(get ? RmaKind::kGet : RmaKind::kPut), status);
+    parts_.reserving.chunk_ended(state, chunk);
+    if (status != Status::kOk || failed) [[unlikely]]
+        return device_chunk_failed(chunk, status, failed);
+    (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
+    if (core_.options.window_adaptive) [[unlikely]]
+        measured(chunk);
+    parts_.pending.release(chunk);
+    chunk_done(state, bytes, Status::kOk);
+}
+
+/// `rail_failed`: its rail has failed it, and another one may not.
+template <class Env>
+void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_failed) {
+    State& state = *chunk.state;
+    if (rail_failed) {
+        parts_.reserving.rail_failed(*state.peer, chunk.rail);
         ++core_.counters.rma_repeated;
-        ++waiting.failures;
-        if (state.status == Status::kOk) return repeat(cookie);
+        ++chunk.failures;
+        if (state.status == Status::kOk) return repeat(chunk);
         status = state.status;
     }
     if (status == Status::kUnsupported) {
         give_up_direct(*state.peer);
-        issue_copied(state, offset, bytes, cookie);
-        return;
+        return issue_copied(chunk);
     }
-    if (status == Status::kOk) {
-        (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
-        if (core_.options.window_adaptive) measured(waiting);
-    }
-    parts_.pending.release(cookie);
+    const uint64_t offset = chunk.offset;
+    const uint32_t bytes = chunk.bytes;
+    parts_.pending.release(chunk);
     if (status == Status::kAtuFault) {
         chunk_refused(state, offset, bytes);
     } else {
@@ -527,7 +540,7 @@ void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
         return;
     }
     const Op waiting = *found;
-    parts_.pending.release(cookie);
+    parts_.pending.release(*found);
     if (waiting.kind == Op::Kind::kAtomic) {
         parts_.atomics.done(*waiting.state, status, value);
     } else if (status == Status::kAtuFault) {

@@ -261,7 +261,7 @@ void EngineMessages<Env>::on_pull_data(const velo_peer& peer, const EngineHeader
     if (waiting->received != waiting->bytes) return;
     State& state = *waiting->state;
     const uint32_t moved = waiting->bytes;
-    parts_.pending.release(header.cookie);
+    parts_.pending.release(*waiting);
     parts_.transfers.chunk_done(state, moved, Status::kOk);
 }
 

@@ -108,9 +108,9 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
     report_end(peer);
     if (peer.path == VELO_PATH_ON_NODE) failed_.push_back(&peer);
     std::vector<Cookie> cookies;
-    parts_.pending.for_each([&](Cookie cookie, const Op& op) {
+    parts_.pending.for_each([&](const Op& op) {
         // The device ends what was posted there by itself.
-        if (op.state->peer == &peer && op.by_message()) cookies.push_back(cookie);
+        if (op.state->peer == &peer && op.by_message()) cookies.push_back(op.cookie);
     });
     for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
     parts_.reserving.peer_failed(peer);
@@ -219,7 +219,7 @@ bool Failures<Env>::idle(const velo_peer& peer) const {
     parts_.atomics.for_each_waiting(look_at);
     // An operation under way, such as a direct copy that another thread makes, has a cookie.
     if (parts_.pending.taken() != 0) {
-        parts_.pending.for_each([&](Cookie, const Op& op) { look_at(*op.state); });
+        parts_.pending.for_each([&](const Op& op) { look_at(*op.state); });
     }
     return !refers;
 }

@@ -89,8 +89,8 @@ void StallReporter<Env>::for_each_wait(Visit&& visit) {
         visit(peer, reinterpret_cast<uint64_t>(first));
         visit(peer, first->done);
     });
-    parts_.pending.for_each([&](Cookie cookie, const Op& op) {
-        visit(*op.state->peer, static_cast<uint64_t>(cookie));
+    parts_.pending.for_each([&](const Op& op) {
+        visit(*op.state->peer, static_cast<uint64_t>(op.cookie));
         visit(*op.state->peer, op.received);
         if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, parts_.coop.ended_bytes(op));
     });
@@ -207,7 +207,7 @@ void StallReporter<Env>::report_rails(const velo_peer& peer, std::vector<PeerRep
     const rma::Rails& rails = parts_.rails.rails();
     if (!rails.several() || peer.sources == nullptr) return;
     std::array<std::map<const velo_peer*, WaitingOperations>, rma::kRailsMax> held;
-    parts_.pending.for_each([&](Cookie, const Op& waiting) {
+    parts_.pending.for_each([&](const Op& waiting) {
         if (!waiting.with_device()) return;
         WaitingOperations& operations = held[waiting.rail][waiting.state->peer];
         ++operations.count;
@@ -268,7 +268,7 @@ void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport::Ope
         ++operations.count;
         operations.bytes += bytes;
     };
-    parts_.pending.for_each([&](Cookie, const Op& waiting) {
+    parts_.pending.for_each([&](const Op& waiting) {
         if (waiting.state->peer != &peer) return;
         switch (waiting.kind) {
             case Op::Kind::kDirectChunk:

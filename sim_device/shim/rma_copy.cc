@@ -212,7 +212,7 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
     }
     counters_.rma_bytes += operation.what.bytes;
     operation.stage = Stage::kNotifyingPeer;
-    const Step step = notify_peer(operation, peer);
+    const Step step = notify_peer(flow, operation, peer);
     return step == Step::kBlocked ? Step::kMoved : step;
 }
 

@@ -169,15 +169,15 @@ RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left
         end(head, head.status, 0);
         return Step::kLeft;
     }
-    if (!moves_block(head.what.kind)) return request(head, peer);
-    if (head.stage == Stage::kNotifyingPeer) return notify_peer(head, peer);
+    if (!moves_block(head.what.kind)) return request(flow, head, peer);
+    if (head.stage == Stage::kNotifyingPeer) return notify_peer(flow, head, peer);
     if (head.stage == Stage::kMoved && settled(head, peer)) return settle(flow, head, peer);
     offer_ahead(flow, peer);
     return copy(flow, peer, bytes_left);
 }
 
 /// All data has moved; the operation ends once the other side's notification is placed.
-RmaUnit::Step RmaUnit::notify_peer(Operation& operation, Peer& peer) {
+RmaUnit::Step RmaUnit::notify_peer(Flow& flow, Operation& operation, Peer& peer) {
     const RmaOperation& what = operation.what;
     const Notify side = what.kind == RmaKind::kGet ? kNotifyResponder : kNotifyCompleter;
     if ((what.notify & side) != 0) {
@@ -192,12 +192,12 @@ RmaUnit::Step RmaUnit::notify_peer(Operation& operation, Peer& peer) {
         const OpenClaim claim(peers_.claims());
         if (peer.view.notifications().push(notification) != Status::kOk) return Step::kBlocked;
     }
-    flow_of(what).operations.pop_front();
+    flow.operations.pop_front();
     end(operation, Status::kOk, what.bytes);
     return Step::kLeft;
 }
 
-RmaUnit::Step RmaUnit::request(Operation& operation, Peer& peer) {
+RmaUnit::Step RmaUnit::request(Flow& flow, Operation& operation, Peer& peer) {
     // The answer's cell is set aside before the target can answer.
     if (awaiting_ == kAnswersMax || peers_.announce(peer) != Status::kOk) return Step::kBlocked;
     const RmaOperation& what = operation.what;
@@ -219,7 +219,7 @@ RmaUnit::Step RmaUnit::request(Operation& operation, Peer& peer) {
         // A target with fewer ports serves ours with those it has.
         if (peer.view.requests(what.port % peer.ports).push(request) != Status::kOk) return Step::kBlocked;
     }
-    flow_of(what).operations.pop_front();
+    flow.operations.pop_front();
     operation.stage = Stage::kAwaitingAnswer;
     ++awaiting_;
     return Step::kLeft;

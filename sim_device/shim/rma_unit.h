@@ -114,8 +114,8 @@ class RmaUnit {
     Step settle(Flow& flow, Operation& operation, Peer& peer);
     void withdraw(Operation& operation);
     Step copy(Flow& flow, Peer& peer, uint32_t& bytes_left);
-    Step notify_peer(Operation& operation, Peer& peer);
-    Step request(Operation& operation, Peer& peer);
+    Step notify_peer(Flow& flow, Operation& operation, Peer& peer);
+    Step request(Flow& flow, Operation& operation, Peer& peer);
     void end(Operation& operation, Status status, uint64_t value);
     void release(Operation& operation);
     uint32_t take_answers();

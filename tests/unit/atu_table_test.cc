@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <vector>
 
@@ -128,19 +129,69 @@ TEST(AtuTable, no_guess_gets_past_the_bounds) {
 namespace velo::rma {
 namespace {
 
+struct Number : CookieEntry {
+    int value = 0;
+};
+
 TEST(CookieTable, a_cookie_finds_its_entry_until_it_is_released) {
-    CookieTable<int> table(2);
-    const Cookie one = table.take(1);
-    const Cookie two = table.take(2);
-    EXPECT_EQ(table.take(3), CookieTable<int>::kNone);
-    EXPECT_EQ(*table.find(one), 1);
+    CookieTable<Number> table(2);
+    Number& one = *table.take();
+    Number& two = *table.take();
+    one.value = 1;
+    two.value = 2;
+    EXPECT_EQ(table.take(), nullptr);
+    EXPECT_TRUE(table.full());
+    const Cookie first = one.cookie;
+    EXPECT_EQ(table.find(first), &one);
     table.release(one);
-    EXPECT_EQ(table.find(one), nullptr);
-    EXPECT_EQ(*table.find(two), 2);
-    const Cookie three = table.take(3);
-    EXPECT_NE(three, one) << "an answer to the first would be taken for the third's";
-    EXPECT_EQ(*table.find(three), 3);
+    EXPECT_EQ(table.find(first), nullptr);
+    EXPECT_EQ(table.find(two.cookie)->value, 2);
+    Number& three = *table.take();
+    EXPECT_EQ(three.value, 0) << "an entry begins with nothing of the one before";
+    EXPECT_NE(three.cookie, first) << "an answer to the first would be taken for the third's";
+    EXPECT_EQ(table.find(three.cookie), &three);
     EXPECT_EQ(table.find(Cookie{0xdeadbeef}), nullptr);
+    EXPECT_EQ(table.find_index(2), nullptr);
+}
+
+/// Over all blocks and all generations; entries stay where they are.
+TEST(CookieTable, entries_have_cookies_of_their_own_whatever_was_taken_before) {
+    constexpr uint32_t kEntries = 300;
+    CookieTable<Number> table(kEntries);
+    std::map<uint32_t, Number*> taken;
+    std::mt19937 random(1);
+    for (int step = 0; step < 200'000; ++step) {
+        if (random() % 2 == 0) {
+            Number* entry = table.take();
+            ASSERT_EQ(entry == nullptr, taken.size() == kEntries);
+            if (entry == nullptr) continue;
+            entry->value = static_cast<int>(entry->cookie);
+            ASSERT_TRUE(taken.emplace(static_cast<uint32_t>(entry->cookie), entry).second);
+        } else if (!taken.empty()) {
+            auto at = taken.lower_bound(random());
+            if (at == taken.end()) at = taken.begin();
+            ASSERT_EQ(table.find(Cookie{at->first}), at->second);
+            ASSERT_EQ(table.find_index(static_cast<uint16_t>(at->first)), at->second);
+            ASSERT_EQ(at->second->value, static_cast<int>(at->first));
+            table.release(*at->second);
+            ASSERT_EQ(table.find(Cookie{at->first}), nullptr);
+            taken.erase(at);
+        }
+        ASSERT_EQ(table.taken(), taken.size());
+    }
+    uint32_t seen = 0;
+    table.for_each([&](const Number& entry) { seen += taken.count(static_cast<uint32_t>(entry.cookie)); });
+    EXPECT_EQ(seen, taken.size());
+    // As many generations as a cookie has room for, of one entry.
+    for (auto& [cookie, entry] : taken) table.release(*entry);
+    const Cookie begin = table.take()->cookie;
+    Cookie last = begin;
+    for (uint32_t i = 0; i < 1u << 16; ++i) {
+        table.release(*table.find(last));
+        last = table.take()->cookie;
+        ASSERT_EQ(static_cast<uint16_t>(last), static_cast<uint16_t>(begin));
+    }
+    EXPECT_EQ(last, begin);
 }
 
 }  // namespace
