@@ -11,6 +11,9 @@
 /// does not wait until others give back what they have beyond theirs: those may have to wait for a process
 /// that computes.
 ///
+/// A transfer may be posted with its first chunk only, and opened later: the first one goes ahead of a
+/// permission that the rest waits for (rma/rail_reservations.h).
+///
 /// With c chunks of window and a active sources, at most max(c, a + 1) chunks are under way; while sources
 /// come, those that were there have up to c - 1 beside the shares of the new ones: at most 2 max(c, a + 1).
 ///
@@ -42,8 +45,11 @@ struct Transfer {
     uint32_t chunk_bytes = 0;     ///< most of a chunk
     uint32_t outstanding = 0;     ///< chunks issued and not done
     Status status = Status::kOk;  ///< the first failure stays
+    bool first_only = false;      ///< of more chunks than one the first alone is issued, until open()
 
     [[nodiscard]] bool all_issued() const { return issued_bytes == bytes || status != Status::kOk; }
+    /// Nothing of it is issued as things are.
+    [[nodiscard]] bool rests() const { return all_issued() || (first_only && issued_bytes != 0); }
     [[nodiscard]] uint32_t next_chunk_bytes() const {
         const uint64_t left = bytes - issued_bytes;
         if (left >= 2 * uint64_t{chunk_bytes}) return chunk_bytes;
@@ -96,7 +102,7 @@ class ChunkScheduler {
                    number(bytes_max));
     }
 
-    /// Takes a transfer of at least one byte, `bytes` and `chunk_bytes` filled in.
+    /// Takes a transfer of at least one byte, `bytes`, `chunk_bytes` and `first_only` filled in.
     void post(Transfer& transfer, Source& source) {
         VELO_CHECK(transfer.bytes > 0 && transfer.chunk_bytes > 0, "a transfer of %llu bytes, chunk %u",
                    number(transfer.bytes), transfer.chunk_bytes);
@@ -105,10 +111,13 @@ class ChunkScheduler {
         transfer.outstanding = 0;
         transfer.status = Status::kOk;
         transfer.make_chunks_equal();
-        if (!source.active()) ++active_;
-        const bool waited = !source.waiting.empty();
-        source.waiting.push_back(transfer);
-        if (!waited) append(source);
+        enqueue(transfer);
+    }
+    /// All chunks of a transfer may be issued from now on.
+    void open(Transfer& transfer) {
+        const bool rested = transfer.rests();
+        transfer.first_only = false;
+        if (rested && !transfer.all_issued()) enqueue(transfer);
     }
 
     /// The next chunk that may be issued now. False: none until chunk_done(), post(), resume() or a larger
@@ -128,10 +137,10 @@ class ChunkScheduler {
         ++source->chunks;
         ++chunks_;
         bytes_ += counted;
-        const bool all = transfer.issued_bytes == transfer.bytes;
-        if (all || transfer.next != nullptr) {
+        const bool rests = transfer.issued_bytes == transfer.bytes || transfer.first_only;
+        if (rests || transfer.next != nullptr) {
             source->waiting.remove(transfer);
-            if (!all) source->waiting.push_back(transfer);
+            if (!rests) source->waiting.push_back(transfer);
         }
         if (source->waiting.empty()) {
             --waiting_count_;
@@ -153,7 +162,7 @@ class ChunkScheduler {
         VELO_CHECK(transfer.status == Status::kOk, "a chunk of a transfer that failed: %s",
                    to_string(transfer.status));
         if (!source.waiting.empty()) remove(source);
-        if (!transfer.all_issued()) source.waiting.remove(transfer);
+        if (!transfer.rests()) source.waiting.remove(transfer);
         transfer.issued_bytes = chunk.offset;
         release(transfer, chunk.bytes);
         source.waiting.push_front(transfer);
@@ -242,6 +251,14 @@ class ChunkScheduler {
         return false;
     }
 
+    /// A transfer begins to wait.
+    void enqueue(Transfer& transfer) {
+        Source& source = *transfer.source;
+        if (!source.active()) ++active_;
+        const bool waited = !source.waiting.empty();
+        source.waiting.push_back(transfer);
+        if (!waited) append(source);
+    }
     /// Sources with as many chunks under way as the window has, or more, are one list.
     [[nodiscard]] List& list_of(const Source& source) {
         return source.held ? held_ : waiting_[std::min<size_t>(source.chunks, waiting_.size() - 1)];
@@ -273,7 +290,7 @@ class ChunkScheduler {
     /// Nothing more of it is issued.
     [[gnu::cold]] void fail(Transfer& transfer, Status status) {
         Source& source = *transfer.source;
-        const bool waited = !transfer.all_issued();
+        const bool waited = !transfer.rests();
         transfer.status = status;
         if (!waited) return;
         if (source.waiting.front == source.waiting.back) remove(source);

@@ -95,9 +95,11 @@ Status RailDispatch<Env>::post_by_choice(State& state, PeerRails& peer, Op& wait
     const RailDirection direction = direction_of(operation.kind);
     // One that has failed may have to go by a rail that is not reserved.
     const bool strict = state.stage == State::Stage::kAdmitted && refused == 0;
+    RailMask asked = state.asked;
+    RailMask& assigned = state.unadmitted() ? asked : state.rails;
     for (bool full = false;;) {
         const uint32_t rail =
-            rails_.pick(state.rails, peer, direction, state.op->bytes, refused, core_.clock.now(), strict);
+            rails_.pick(assigned, peer, direction, state.op->bytes, refused, core_.clock.now(), strict);
         if (rail >= Rails::kFull) [[unlikely]] {
             if (full) return Status::kAgain;
             report_none(*state.peer);

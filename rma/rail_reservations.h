@@ -6,9 +6,11 @@
 /// requester's data.
 ///
 /// A transfer waits until a first rail is granted, and takes others as their grants come, so that none keeps
-/// a rail while it waits for another. Transfers that wait ask in order of arrival, each on rails of which
-/// this process's half is free. One rail is held by one transfer, from its grant until all of the transfer
-/// has been issued and its chunks on that rail have ended.
+/// a rail while it waits for another. Its first chunk does not wait: it goes with the first request, on a rail
+/// that is free at this end, so that the answer comes while data moves. Transfers that wait ask in order of
+/// arrival, each on rails of which this process's half is free. One rail is held by one transfer, from its
+/// grant until all of the transfer has been issued and its chunks on that rail have ended; the first one,
+/// which nothing was granted for, does not count.
 ///
 /// A reservation is a discipline and not a right: the device moves data on rails that are not reserved just
 /// as well. So a transfer that waited for too long goes without one, as does one whose rails all fail. In
@@ -23,6 +25,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "rma/chunk_scheduler.h"
@@ -33,9 +36,14 @@
 
 namespace velo::rma {
 
-/// A transfer with its reservations. Until it is admitted, its links are of a list here; then the
-/// scheduler's.
-struct ReservingTransfer : Transfer {
+/// Of a transfer in a list of RailReservations.
+struct ReservingLink {
+    ReservingLink* next = nullptr;
+    ReservingLink* previous = nullptr;
+};
+
+/// A transfer with its reservations.
+struct ReservingTransfer : Transfer, ReservingLink {
     enum class Stage : uint8_t {
         kNone,      ///< it takes rails without asking
         kWaits,     ///< no request of it is out
@@ -51,6 +59,9 @@ struct ReservingTransfer : Transfer {
     Stage stage = Stage::kNone;
     RailDirection direction = RailDirection::kReceiving;
     uint8_t refusals = 0;  ///< pauses
+    bool begun = false;    ///< its first chunk was let go
+
+    [[nodiscard]] bool unadmitted() const { return stage == Stage::kWaits || stage == Stage::kAsks; }
 };
 
 /// `Host` carries out what comes of an event:
@@ -60,7 +71,8 @@ struct ReservingTransfer : Transfer {
 /// - void send(RailDirection, uint32_t rail, const RailMessage&)
 /// - void answer(the same): what a peer's message has called for; it may be dropped, and the peer then waits
 /// - void late(const ReservingTransfer&): its peer has not answered in time
-/// - void admit(ReservingTransfer&): its chunks may be issued, on its `rails`; none: on any
+/// - void begin(ReservingTransfer&): its first chunk may be issued, on the rails that are `asked`; none: on any
+/// - void admit(ReservingTransfer&): all its chunks may be issued, on its `rails`; none: on any
 class RailReservations {
   public:
     using Rail = DuplexRail<>;
@@ -92,6 +104,7 @@ class RailReservations {
         transfer.granter = granter;
         transfer.direction = direction;
         transfer.refusals = 0;
+        transfer.begun = false;
         ++unadmitted_;
         wait(transfer, false);
     }
@@ -111,7 +124,7 @@ class RailReservations {
             RailMask free = free_halves(direction);
             for (ReservingTransfer *at = front(list), *next = nullptr; at != nullptr && free != 0;
                  at = next) {
-                next = static_cast<ReservingTransfer*>(at->next);
+                next = behind(*at);
                 if (now_ns >= at->ask_ns) free &= ~ask(*at, free, now_ns, host);
             }
         }
@@ -159,6 +172,18 @@ class RailReservations {
             if (half.chunks == 0) release(transfer, rail, half, host);
         });
     }
+    /// The transfer ends. One that was not admitted has failed, or had one chunk.
+    template <class Host>
+    void ended(ReservingTransfer& transfer, Host&& host) {
+        if (transfer.unadmitted()) {
+            withdraw(transfer, host);
+            transfer.stage = Stage::kAdmitted;
+            --unadmitted_;
+        } else {
+            settle(transfer, host);
+        }
+        VELO_CHECK(settled(transfer), "rails of a transfer with peer %u that has ended", transfer.granter);
+    }
     /// No rail refers to it.
     [[nodiscard]] bool settled(const ReservingTransfer& transfer) const {
         return std::ranges::none_of(halves_, [&](const Half& half) { return half.transfer == &transfer; });
@@ -182,7 +207,7 @@ class RailReservations {
         });
         for (List& list : waiting_) {
             for (ReservingTransfer *at = front(list), *next = nullptr; at != nullptr; at = next) {
-                next = static_cast<ReservingTransfer*>(at->next);
+                next = behind(*at);
                 if (at->granter == peer) go_without(*at, host);
             }
         }
@@ -227,7 +252,7 @@ class RailReservations {
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
         for (const List& list : waiting_) {
-            for (const Transfer* at = list.front; at != nullptr; at = at->next)
+            for (const ReservingLink* at = list.front; at != nullptr; at = at->next)
                 visit(static_cast<const ReservingTransfer&>(*at));
         }
         for (size_t i = 0; i < halves_.size(); ++i) {
@@ -239,7 +264,7 @@ class RailReservations {
     }
 
   private:
-    using List = base::IntrusiveList<Transfer>;
+    using List = base::IntrusiveList<ReservingLink>;
     using Stage = ReservingTransfer::Stage;
     static constexpr std::array kDirections = {RailDirection::kSending, RailDirection::kReceiving};
     /// Bounds of what is taken for a round trip, and of its multiples that pauses come from: each refusal by
@@ -261,6 +286,9 @@ class RailReservations {
     }
     [[nodiscard]] static ReservingTransfer* front(const List& list) {
         return static_cast<ReservingTransfer*>(list.front);
+    }
+    [[nodiscard]] static ReservingTransfer* behind(const ReservingLink& transfer) {
+        return static_cast<ReservingTransfer*>(transfer.next);
     }
     [[nodiscard]] Half& half_of(RailDirection direction, uint32_t rail) {
         VELO_CHECK(rail < settings_.rails, "rail %u of %u", rail, settings_.rails);
@@ -326,6 +354,7 @@ class RailReservations {
             ++counters_.requests;
             host.send(transfer.direction, rail, *half.rail.request(transfer.granter).message);
         }
+        if (!std::exchange(transfer.begun, true)) host.begin(transfer);
         return chosen;
     }
     /// All free rails have refused it.
@@ -390,10 +419,15 @@ class RailReservations {
         --unadmitted_;
         host.admit(transfer);
     }
+    /// Asks for nothing any more.
     template <class Host>
-    void go_without(ReservingTransfer& transfer, Host&& host) {
+    void withdraw(ReservingTransfer& transfer, Host&& host) {
         if (transfer.stage == Stage::kWaits) waiting_[index(transfer.direction)].remove(transfer);
         for_each_of(transfer, [&](uint32_t rail, Half& half) { release(transfer, rail, half, host); });
+    }
+    template <class Host>
+    void go_without(ReservingTransfer& transfer, Host&& host) {
+        withdraw(transfer, host);
         ++counters_.unreserved;
         admit(transfer, host);
     }

@@ -49,7 +49,7 @@ class Reserving {
     }
     void receive(Peer& peer, const EngineHeader& header);
 
-    // For transfers that were admitted; others are left alone.
+    // For transfers that reserve; others are left alone.
     void chunk_began(State& state, Op& chunk) {
         if (state.stage != State::Stage::kAdmitted) return;
         chunk.reserved = machine_->chunk_began(state, chunk.rail);
@@ -62,10 +62,9 @@ class Reserving {
         machine_->settle(state, Host{*this});
     }
     void transfer_ended(State& state) {
-        if (state.stage != State::Stage::kAdmitted) return;
-        machine_->settle(state, Host{*this});
-        VELO_CHECK(machine_->settled(state), "rails of a transfer with rank %u that has ended",
-                   state.peer->rank);
+        if (state.stage == State::Stage::kNone) [[likely]]
+            return;
+        machine_->ended(state, Host{*this});
     }
     /// A rail has failed an operation on this peer.
     [[gnu::cold]] void rail_failed(Peer& peer, uint32_t rail);
@@ -116,7 +115,12 @@ class Reserving {
             self.parts_.rails.sources_of(*static_cast<const State&>(transfer).peer).rails.reserve_after_ns =
                 self.core_.clock.now() + kLateWaits * self.core_.options.rails.reserve_ns;
         }
+        void begin(ReservingTransfer& transfer) const {
+            transfer.first_only = true;
+            self.parts_.transfers.admit(static_cast<State&>(transfer));
+        }
         void admit(ReservingTransfer& transfer) const {
+            if (transfer.begun) return self.parts_.transfers.open(static_cast<State&>(transfer));
             self.parts_.transfers.admit(static_cast<State&>(transfer));
         }
     };

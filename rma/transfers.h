@@ -58,15 +58,19 @@ class Transfers {
     void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
     void chunk_done(State& state, uint32_t bytes, Status status);
     void finished(velo_rma_t& op, Status status);
-    /// The chunks of a transfer that is filled in may be issued.
+    /// The chunks of a transfer that is filled in may be issued; the first one only, until open(), if it says so.
     void admit(State& state);
+    void open(State& state) { scheduler_.open(state); }
     void give_up_direct(Peer& peer);
     void report_denied_copies(const Peer& peer);
     [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
     /// Calls visit(state) for each transfer of which something has not been issued.
     template <class Visit>
     void for_each_waiting(Visit&& visit) const {
-        scheduler_.for_each_waiting([&](const Transfer& transfer) { visit(static_cast<const State&>(transfer)); });
+        scheduler_.for_each_waiting([&](const Transfer& transfer) {
+            const auto& state = static_cast<const State&>(transfer);
+            if (!state.unadmitted()) visit(state);
+        });
         parts_.reserving.for_each_waiting(visit);
     }
 

@@ -151,7 +151,7 @@ typedef struct velo_rma {
     uint64_t bytes;
     uint64_t operand;
     uint64_t compare;
-    uint64_t engine[16];
+    uint64_t engine[18];
 } velo_rma_t;
 
 /* A peer that has ended and did not close its engine before. */

@@ -47,6 +47,8 @@ class RailReservationsWorld {
         kDrive,
         kDeliver,
         kLose,
+        kFirst,  ///< a first chunk is issued, by any rail
+        kFirstEnds,
         kIssue,
         kEnd,
         kOverdue,
@@ -100,6 +102,10 @@ class RailReservationsWorld {
         }
         for (uint8_t i = 0; i < live.transfers.size(); ++i) {
             const Run& run = live.transfers[i];
+            if (!live.nodes[options_.transfers[i].from].dead) {
+                if (run.transfer.begun && run.transfer.issued_bytes == 0) steps.push_back({Do::kFirst, i});
+                if (run.first) steps.push_back({Do::kFirstEnds, i});
+            }
             if (!run.admitted || run.ended || live.nodes[options_.transfers[i].from].dead) continue;
             const bool waits = options_.keeps && run.transfer.asked != 0;
             if (!run.transfer.all_issued() && !waits) {
@@ -114,7 +120,8 @@ class RailReservationsWorld {
     /// True: data has moved.
     bool apply(State& state, Step step) const {
         state.path.push_back(step);
-        return step.what == Do::kIssue || step.what == Do::kEnd;
+        return step.what == Do::kFirst || step.what == Do::kFirstEnds || step.what == Do::kIssue ||
+               step.what == Do::kEnd;
     }
     /// Each delivery is one of its own: no message may be passed over without end.
     [[nodiscard]] uint32_t action(const State& state, Step step) const {
@@ -127,7 +134,9 @@ class RailReservationsWorld {
             case Do::kOverdue: return 39u + step.a;
             case Do::kFollow: return 42u + step.a;
             case Do::kRailReturns: return 45u + step.a;
+            case Do::kFirst:
             case Do::kIssue: return 48u + step.a;
+            case Do::kFirstEnds:
             case Do::kEnd: return 55u + step.a;
             default: return kFault;
         }
@@ -216,6 +225,7 @@ class RailReservationsWorld {
             add(0xfe);
         }
         for (const Run& run : live.transfers) {
+            add(run.transfer.begun), add(run.first);
             add(run.admitted), add(run.ended), add(run.transfer.rails), add(run.transfer.asked);
             add(run.transfer.refused), add(run.transfer.issued_bytes), add(run.transfer.stage);
             for (uint32_t rail = 0; rail < options_.rails; ++rail)
@@ -231,8 +241,9 @@ class RailReservationsWorld {
         for (const auto& each : sent) key.insert(key.end(), each.begin(), each.end());
     }
     [[nodiscard]] static std::string describe(Step step) {
-        constexpr const char* kNames[] = {"drive", "deliver", "lose",      "issue",        "end", "overdue",
-                                          "dies",  "follows", "rail_dies", "rail_returns", "path"};
+        constexpr const char* kNames[] = {"drive",   "deliver", "lose", "first",   "first_ends", "issue",
+                                          "end",     "overdue", "dies", "follows", "rail_dies",  "rail_returns",
+                                          "path"};
         return std::string(kNames[static_cast<size_t>(step.what)]) + "(" + std::to_string(step.a) + "," +
                std::to_string(step.b) + "," + std::to_string(step.c) + ")";
     }
@@ -261,6 +272,7 @@ class RailReservationsWorld {
         rma::ReservingTransfer transfer;
         std::array<uint8_t, 4> chunks{};    ///< under way, by rail
         std::array<uint8_t, 4> reserved{};  ///< of these
+        bool first = false;  ///< its first chunk is under way
         bool admitted = false;
         bool ended = false;
     };
@@ -297,6 +309,7 @@ class RailReservationsWorld {
             send(direction, rail, message);
         }
         void late(const rma::ReservingTransfer&) const {}
+        void begin(const rma::ReservingTransfer&) const {}
         void admit(rma::ReservingTransfer& transfer) const {
             for (Run& run : live.transfers)
                 if (&run.transfer == &transfer) run.admitted = true;
@@ -389,6 +402,17 @@ class RailReservationsWorld {
                 machine(sent.to).received(sent.direction, sent.rail, sent.message, now_ns, host(sent.to));
                 break;
             }
+            case Do::kFirst: {
+                Run& run = live.transfers[step.a];
+                run.transfer.issued_bytes = run.transfer.outstanding = 1;
+                run.first = true;
+                break;
+            }
+            case Do::kFirstEnds:
+                live.transfers[step.a].first = false;
+                --live.transfers[step.a].transfer.outstanding;
+                settle(live, step.a);
+                break;
             case Do::kIssue: {
                 Run& run = live.transfers[step.a];
                 const uint8_t from = options_.transfers[step.a].from;
@@ -444,8 +468,10 @@ class RailReservationsWorld {
     void settle(Live& live, uint8_t number) const {
         Run& run = live.transfers[number];
         const uint8_t from = options_.transfers[number].from;
-        live.nodes[from].machine->settle(run.transfer, Host{options_, live, from});
+        const Host host = {options_, live, from};
+        if (run.admitted) live.nodes[from].machine->settle(run.transfer, host);
         if (!run.transfer.all_issued() || run.transfer.outstanding != 0) return;
+        live.nodes[from].machine->ended(run.transfer, host);
         run.ended = true;
         if (!live.nodes[from].machine->settled(run.transfer))
             live.wrong = "a transfer that has ended has a rail";

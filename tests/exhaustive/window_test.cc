@@ -31,6 +31,7 @@ struct Options {
     uint64_t bytes_max = UINT64_MAX;  ///< a chunk has 10
     uint8_t failures = 0;             ///< of chunks, which go another way then
     uint8_t refusals = 0;             ///< posts that the device has no room for
+    bool first_only = false;          ///< transfers wait to be opened, with all but their first chunks
     Mistake mistake = Mistake::kNone;
 };
 
@@ -38,7 +39,7 @@ struct Options {
 /// each step.
 class WindowWorld {
   public:
-    enum class Kind : uint8_t { kPost, kIssue, kRefuse, kResume, kEnd, kFail, kTimer };
+    enum class Kind : uint8_t { kPost, kIssue, kRefuse, kResume, kEnd, kFail, kTimer, kOpen, kError };
     struct Step {
         Kind kind;
         uint8_t which = 0;  ///< transfer, or place among what is under way
@@ -59,10 +60,13 @@ class WindowWorld {
             if (run.refusals < options_.refusals) steps.push_back({Kind::kRefuse});
         }
         if (run.held) steps.push_back({Kind::kResume});
+        for (uint8_t i = 0; i < run.posted; ++i)
+            if (run.transfers[i].first_only && run.over[i] == 0) steps.push_back({Kind::kOpen, i});
         for (uint8_t i = 0; i < run.under_way.size(); ++i) {
             steps.push_back({Kind::kEnd, i});
             if (run.failures < options_.failures && !run.under_way[i].again) {
                 steps.push_back({Kind::kFail, i});
+                if (options_.first_only) steps.push_back({Kind::kError, i});
                 if (options_.mistake == Mistake::kRepeatOnATimer) steps.push_back({Kind::kTimer, i});
             }
         }
@@ -87,7 +91,8 @@ class WindowWorld {
                                !run.wrong.empty()});
         for (size_t i = 0; i < run.posted; ++i) {
             const Transfer& transfer = run.transfers[i];
-            key.insert(key.end(), {static_cast<uint8_t>(transfer.issued_bytes / 10),
+            key.insert(key.end(), {transfer.first_only, transfer.status != Status::kOk,
+                                   static_cast<uint8_t>(transfer.issued_bytes / 10),
                                    static_cast<uint8_t>(transfer.outstanding), run.landed[i], run.over[i],
                                    static_cast<uint8_t>(run.place(transfer)), run.lost[i]});
         }
@@ -98,7 +103,8 @@ class WindowWorld {
     }
     [[nodiscard]] uint32_t step_class(Step step) const { return static_cast<uint32_t>(step.kind); }
     [[nodiscard]] std::string describe(Step step) const {
-        constexpr const char* kNames[] = {"post", "issue", "refuse", "resume", "end", "fail", "timer"};
+        constexpr const char* kNames[] = {"post", "issue", "refuse", "resume", "end", "fail", "timer",
+                                            "open", "error"};
         return std::string(kNames[static_cast<size_t>(step.kind)]) + std::to_string(step.which);
     }
 
@@ -126,6 +132,7 @@ class WindowWorld {
                     Transfer& transfer = transfers[posted];
                     transfer.bytes = 10 * options.chunks[posted];
                     transfer.chunk_bytes = 10;
+                    transfer.first_only = options.first_only;
                     scheduler.post(transfer, sources[options.sources[posted]]);
                     ++posted;
                     break;
@@ -144,7 +151,12 @@ class WindowWorld {
                     scheduler.resume();
                     held = false;
                     break;
-                case Kind::kEnd: end(step.which); break;
+                case Kind::kOpen: scheduler.open(transfers[step.which]); break;
+                case Kind::kError:
+                    ++failures;
+                    end(step.which, Status::kAtuFault);
+                    break;
+                case Kind::kEnd: end(step.which, Status::kOk); break;
                 case Kind::kFail:
                     ++failures;
                     if (options.mistake == Mistake::kSuccessesCount) {
@@ -163,7 +175,7 @@ class WindowWorld {
                     break;
             }
         }
-        void end(uint8_t which) {
+        void end(uint8_t which, Status status) {
             const Flight flight = under_way[which];
             under_way.erase(under_way.begin() + which);
             const uint8_t bit = static_cast<uint8_t>(1u << (flight.offset / 10));
@@ -172,14 +184,19 @@ class WindowWorld {
             if ((landed[flight.transfer] & bit) != 0) wrong = "a chunk lands twice";
             landed[flight.transfer] |= bit;
             Transfer& transfer = transfers[flight.transfer];
-            if (!scheduler.chunk_done(transfer, flight.bytes, Status::kOk)) return;
+            if (!scheduler.chunk_done(transfer, flight.bytes, status)) return;
             over[flight.transfer] = 1;
             ++ended;
-            if (landed[flight.transfer] != (1u << options.chunks[flight.transfer]) - 1) {
+            const uint32_t all = (1u << options.chunks[flight.transfer]) - 1;
+            if (transfer.status == Status::kOk && landed[flight.transfer] != all) {
                 wrong = "a transfer ends without all of its bytes";
             }
         }
         void check() {
+            for (const Flight& flight : under_way) {
+                if (transfers[flight.transfer].first_only && flight.offset != 0)
+                    wrong = "a chunk behind the first goes before its transfer is opened";
+            }
             uint32_t flights = 0;
             for (const Flight& flight : under_way) flights += !flight.stray;
             const uint32_t active = scheduler.active_sources();
@@ -266,6 +283,12 @@ TEST(Window, three_sources_and_a_window_of_one_chunk) {
 TEST(Window, a_window_in_bytes) {
     expect_holds({.chunks = {4, 3}, .sources = {0, 1}, .window = 4, .bytes_max = 20, .failures = 1});
     expect_holds({.chunks = {3, 3}, .sources = {0, 1}, .window = 4, .bytes_max = 5, .refusals = 1});
+}
+
+TEST(Window, first_chunks_go_ahead_of_transfers_that_are_opened_later) {
+    expect_holds({.chunks = {3, 2}, .sources = {0, 1}, .failures = 1, .refusals = 1, .first_only = true});
+    expect_holds({.chunks = {3, 2}, .sources = {0, 0}, .failures = 1, .refusals = 1, .first_only = true});
+    expect_holds({.chunks = {2, 2, 1}, .sources = {0, 1, 1}, .window = 1, .refusals = 1, .first_only = true});
 }
 
 TEST(Window, a_wider_window_than_chunks) {

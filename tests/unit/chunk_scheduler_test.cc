@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace velo::rma {
@@ -248,6 +249,47 @@ TEST(ChunkScheduler, a_chunk_that_was_put_back_comes_again_first_and_waits_until
     EXPECT_TRUE(scheduler.idle());
 }
 
+TEST(ChunkScheduler, a_first_chunk_goes_ahead_of_a_transfer_that_is_opened_later) {
+    ChunkScheduler scheduler(4);
+    Source source;
+    Transfer ahead = make(30, 10);
+    ahead.first_only = true;
+    Transfer other = make(20, 10);
+    scheduler.post(ahead, source);
+    scheduler.post(other, source);
+    Chunk chunk;
+    ASSERT_TRUE(scheduler.next(chunk));
+    ASSERT_EQ(chunk.transfer, &ahead);
+    scheduler.put_back(chunk);
+    scheduler.resume();
+    ASSERT_TRUE(scheduler.next(chunk));
+    ASSERT_EQ(chunk.transfer, &ahead) << "it was put back, and nothing else has gone";
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(scheduler.next(chunk));
+        EXPECT_EQ(chunk.transfer, &other);
+    }
+    EXPECT_FALSE(scheduler.next(chunk));
+    EXPECT_FALSE(scheduler.chunk_done(ahead, 10, Status::kOk));
+    EXPECT_FALSE(scheduler.chunk_done(other, 10, Status::kOk));
+    EXPECT_TRUE(scheduler.chunk_done(other, 10, Status::kOk));
+    EXPECT_TRUE(scheduler.idle()) << "with nothing under way, and nothing that may go";
+    scheduler.open(ahead);
+    scheduler.open(ahead);
+    ASSERT_TRUE(scheduler.next(chunk));
+    EXPECT_EQ(chunk.offset, 10u);
+    ASSERT_TRUE(scheduler.next(chunk));
+    EXPECT_FALSE(scheduler.chunk_done(ahead, 10, Status::kOk));
+    EXPECT_TRUE(scheduler.chunk_done(ahead, 10, Status::kOk));
+
+    Transfer failing = make(30, 10);
+    failing.first_only = true;
+    scheduler.post(failing, source);
+    ASSERT_TRUE(scheduler.next(chunk));
+    EXPECT_TRUE(scheduler.chunk_done(failing, 10, Status::kAtuFault)) << "all that it has begun has ended";
+    scheduler.open(failing);
+    EXPECT_TRUE(scheduler.idle());
+}
+
 TEST(ChunkScheduler, transfers_of_a_source_take_turns) {
     ChunkScheduler scheduler(1000);
     Source source;
@@ -296,6 +338,7 @@ TEST(ChunkScheduler, any_order_of_completions_finishes_every_transfer_once_withi
         std::vector<Source> sources(1 + random() % 5);
         std::deque<Transfer> transfers;
         std::map<Transfer*, uint64_t> bytes_done;
+        std::set<Transfer*> ended;
         std::vector<Chunk> outstanding;
         size_t finished = 0;
         size_t failed = 0;
@@ -304,7 +347,12 @@ TEST(ChunkScheduler, any_order_of_completions_finishes_every_transfer_once_withi
             filling = step < 4000;
             if (filling && transfers.size() < 30 && random() % 8 == 0) {
                 transfers.push_back(make(1 + random() % 500, 1 + random() % kChunkMax));
+                transfers.back().first_only = random() % 3 == 0;
                 scheduler.post(transfers.back(), sources[random() % sources.size()]);
+            }
+            for (Transfer& transfer : transfers) {
+                const bool due = !filling || random() % 8 == 0;
+                if (transfer.first_only && due && ended.count(&transfer) == 0) scheduler.open(transfer);
             }
             scheduler.resume();
             Chunk chunk;
@@ -339,6 +387,7 @@ TEST(ChunkScheduler, any_order_of_completions_finishes_every_transfer_once_withi
             const Status status = random() % 50 == 0 ? Status::kFailed : Status::kOk;
             if (scheduler.chunk_done(*done.transfer, done.bytes, status)) {
                 ++finished;
+                ended.insert(done.transfer);
                 if (done.transfer->status == Status::kOk) {
                     ASSERT_EQ(bytes_done[done.transfer], done.transfer->bytes);
                 } else {
