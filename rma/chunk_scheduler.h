@@ -11,6 +11,13 @@
 /// does not wait until others give back what they have beyond theirs: those may have to wait for a process
 /// that computes.
 ///
+/// A source is *slow* while its chunks are under way for at least twice as long as those of all sources on
+/// average. It gets one chunk as any other, and a further one only while all that wait are slow. Otherwise
+/// slow sources would come to hold two chunks each, and a fast one a single chunk, so that its link would
+/// be idle from the end of each chunk until the next one is issued. Time counts in ends of chunks. A source's
+/// chunks under way times the ends between two of its own are the time of one; by the same law (Little's) the
+/// mean over all is the number of chunks under way. A source with few chunks under way is not slow by that.
+///
 /// A transfer may be posted with its first chunk only, and opened later: the first one goes ahead of a
 /// permission that the rest waits for (rma/rail_reservations.h).
 ///
@@ -75,10 +82,13 @@ struct Source {
     Source* previous = nullptr;
     base::IntrusiveList<Transfer> waiting;  ///< transfers of which something is not issued, in their turns
     uint32_t chunks = 0;                    ///< under way
+    uint32_t time_sum = 0;    ///< ChunkScheduler::kTimeWeight times the mean time of a chunk, in ends
+    uint64_t latest_end = 0;  ///< the number of its latest end, or of the latest before it was active
     /// Bits of a chunk's length that count in bytes: none of those that take the time of this process only,
     /// and no room in a network.
     uint32_t bytes_mask = UINT32_MAX;
     bool held = false;  ///< put_back() was called, and not resume()
+    bool slow = false;  ///< does not change while it is in a list
 
     [[nodiscard]] bool active() const { return !waiting.empty() || chunks != 0; }
 };
@@ -96,7 +106,7 @@ class ChunkScheduler {
     static constexpr uint64_t kChunkBytesMax = std::numeric_limits<decltype(Chunk::bytes)>::max();
 
     explicit ChunkScheduler(uint32_t chunks_max, uint64_t bytes_max = UINT64_MAX)
-        : chunks_max_(chunks_max), waiting_(size_t{chunks_max} + 1) {
+        : chunks_max_(chunks_max), waiting_(chunks_max), slow_(chunks_max) {
         set_bytes_max(bytes_max);
         VELO_CHECK(chunks_max > 0 && bytes_max > 0, "a window of %u chunks, %llu bytes", chunks_max,
                    number(bytes_max));
@@ -186,6 +196,7 @@ class ChunkScheduler {
         Source& source = *transfer.source;
         const bool filed = !source.waiting.empty() && &source != sole_;
         if (filed) unfile(source);
+        if (active_ > 1) measure(source);
         release(transfer, bytes);
         if (filed) file(source);
         if (status != Status::kOk && transfer.status == Status::kOk) [[unlikely]] {
@@ -209,7 +220,8 @@ class ChunkScheduler {
                 for (const Transfer* at = source->waiting.front; at != nullptr; at = at->next) visit(*at);
         };
         show(sole_);
-        for (const List& list : waiting_) show(list.front);
+        for (const Order* order : {&waiting_, &slow_})
+            for (const List& list : order->lists) show(list.front);
         show(held_.front);
     }
 
@@ -226,17 +238,47 @@ class ChunkScheduler {
   private:
     using List = base::IntrusiveList<Source>;
     static constexpr uint64_t kBytesMax = uint64_t{1} << 62;
+    static constexpr uint32_t kTimeWeight = 8;  ///< a chunk's part of a mean time is an eighth
+    static constexpr uint32_t kSlowTimes = 2;
+    static constexpr uint64_t kTimeMax = 1u << 20;  ///< kTimeWeight times as much is a time_sum
+
+    /// Sources by chunks under way. Those with as many as the window has, or more, are one list.
+    struct Order {
+        explicit Order(uint32_t chunks_max) : lists(size_t{chunks_max} + 1) {}
+
+        [[nodiscard]] List& list_of(const Source& source) {
+            return lists[std::min<size_t>(source.chunks, lists.size() - 1)];
+        }
+        void add(Source& source) {
+            list_of(source).push_back(source);
+            fewest = std::min(fewest, source.chunks);
+            ++count;
+        }
+        void remove(Source& source) {
+            list_of(source).remove(source);
+            --count;
+        }
+        [[nodiscard]] Source* first() {
+            if (count == 0) return nullptr;
+            while (lists[fewest].empty()) {
+                ++fewest;
+                VELO_DCHECK(fewest < lists.size(), "%u sources wait, unseen", count);
+            }
+            return lists[fewest].front;
+        }
+
+        std::vector<List> lists;
+        uint32_t count = 0;
+        uint32_t fewest = 0;  ///< no list below it has a source
+    };
     /// For %llu, whatever uint64_t is.
     [[nodiscard]] static constexpr unsigned long long number(uint64_t value) { return value; }
 
     /// The source to serve next, or nullptr: none waits.
     [[nodiscard]] Source* fewest() {
         if (sole_ != nullptr || waiting_count_ == 0) return sole_;
-        while (waiting_[fewest_].empty()) {
-            ++fewest_;
-            VELO_DCHECK(fewest_ < waiting_.size(), "%u sources wait, unseen", waiting_count_);
-        }
-        return waiting_[fewest_].front;
+        Source* source = waiting_.first();
+        return source != nullptr ? source : slow_.first();
     }
     [[nodiscard]] bool admits(const Source& source, uint64_t bytes) const {
         if ((chunks_ < chunks_max_ || chunks_ <= active_) && bytes_ + bytes <= bytes_max_) [[likely]]
@@ -254,14 +296,17 @@ class ChunkScheduler {
     /// A transfer begins to wait.
     void enqueue(Transfer& transfer) {
         Source& source = *transfer.source;
-        if (!source.active()) ++active_;
+        if (!source.active()) {
+            ++active_;
+            source.latest_end = ends_;
+        }
         const bool waited = !source.waiting.empty();
         source.waiting.push_back(transfer);
         if (!waited) append(source);
     }
-    /// Sources with as many chunks under way as the window has, or more, are one list.
-    [[nodiscard]] List& list_of(const Source& source) {
-        return source.held ? held_ : waiting_[std::min<size_t>(source.chunks, waiting_.size() - 1)];
+    [[nodiscard]] Order& order_of(const Source& source) {
+        if (source.slow && source.chunks != 0) return slow_;
+        return waiting_;
     }
     /// A source begins to wait.
     void append(Source& source) {
@@ -282,10 +327,23 @@ class ChunkScheduler {
         --waiting_count_;
     }
     void file(Source& source) {
-        list_of(source).push_back(source);
-        if (!source.held) fewest_ = std::min(fewest_, source.chunks);
+        if (source.held) return held_.push_back(source);
+        order_of(source).add(source);
     }
-    void unfile(Source& source) { list_of(source).remove(source); }
+    void unfile(Source& source) {
+        if (source.held) return held_.remove(source);
+        order_of(source).remove(source);
+    }
+
+    /// A chunk ends while several sources are active. One that takes only this process's time does not count.
+    void measure(Source& source) {
+        if (source.bytes_mask == 0) return;
+        const uint64_t time = (++ends_ - source.latest_end) * source.chunks;
+        source.latest_end = ends_;
+        source.time_sum -= source.time_sum / kTimeWeight;
+        source.time_sum += static_cast<uint32_t>(std::min(time, kTimeMax));
+        source.slow = source.time_sum >= uint64_t{kSlowTimes} * kTimeWeight * chunks_;
+    }
 
     /// Nothing more of it is issued.
     [[gnu::cold]] void fail(Transfer& transfer, Status status) {
@@ -311,15 +369,16 @@ class ChunkScheduler {
     uint32_t chunks_max_;
     uint64_t bytes_max_ = kBytesMax;
     Source* sole_ = nullptr;     ///< the only one that waits; in no list, because it needs no order
-    std::vector<List> waiting_;  ///< by chunks under way: sources of which something is not issued
-    List held_;                  ///< of those, the ones that were put back
+    Order waiting_;              ///< sources of which something is not issued
+    Order slow_;                 ///< of those, the slow ones that have a chunk under way
+    List held_;                  ///< and the ones that were put back
+    uint64_t ends_ = 0;          ///< of chunks, while several sources were active
     uint64_t bytes_ = 0;
     uint64_t bytes_hwm_ = 0;
     uint32_t chunks_ = 0;
     uint32_t chunks_hwm_ = 0;
     uint32_t active_ = 0;
-    uint32_t waiting_count_ = 0;  ///< sources in `waiting_`, or 1 for `sole_`
-    uint32_t fewest_ = 0;         ///< no list below it has a source
+    uint32_t waiting_count_ = 0;  ///< sources in `waiting_` and `slow_`, or 1 for `sole_`
 };
 
 }  // namespace velo::rma

@@ -143,9 +143,10 @@ struct NetworkOptions;
 /// The network that a device emulates by the clock, for one that has none: rates, so that what a slow receiver or
 /// a busy rail costs others is seen. Nothing of it is for users' jobs.
 struct LinkOptions {
-    uint32_t bytes_per_us = 0;       ///< of a port, each way; 0: nothing is emulated
-    uint32_t sink_bytes_per_us = 0;  ///< taken by this process, from all ports; 0: as fast as they bring it
-    uint32_t buffer_bytes = 0;       ///< on the way to a process, until a sender's port is held up
+    uint32_t bytes_per_us = 0;         ///< of a port, each way; 0: nothing is emulated
+    uint32_t sink_bytes_per_us = 0;    ///< taken by this process, from all ports; 0: as fast as they bring it
+    uint32_t source_bytes_per_us = 0;  ///< brought by this process, to all ports; 0: as fast as they take it
+    uint32_t buffer_bytes = 0;         ///< on the way to a process, until a sender's port is held up
 };
 
 /// The host's log, of lines for the user; levels as those of velo_host_t::log.

@@ -409,6 +409,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.shares_cpus = options.shares_cpus;
     options.device.link = {.bytes_per_us = static_cast<uint32_t>(params.link),
                            .sink_bytes_per_us = static_cast<uint32_t>(params.sink),
+                           .source_bytes_per_us = static_cast<uint32_t>(params.source),
                            .buffer_bytes = static_cast<uint32_t>(params.link_buffer)};
     options.device.faults = params.faults;
     options.device.log = {.write = host.log, .context = host.context};

@@ -14,6 +14,7 @@ COMMANDS = {
     "instructions": "instructions of a message on either side, by library",
     "outstanding": "time and memory of messages that wait for a sleeping receiver",
     "saturation": "a slow receiver beside others, over emulated links",
+    "fairness": "a fast sender beside slow ones, over emulated links",
     "flood": "memory of both ends under a flood of messages before their receives",
     "killer": "MEM's benchmark of unexpected messages, with memory for all of them, some and none",
     "figures": "the figures of the paper FC from simulated runs; with --pictures, the pictures of all CSVs",

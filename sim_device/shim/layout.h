@@ -57,7 +57,7 @@ struct Identity {
 };
 
 /// "velshim" and the version of this layout.
-inline constexpr uint64_t kShimMagic = 0x76656c7368696d05;
+inline constexpr uint64_t kShimMagic = 0x76656c7368696d06;
 
 /// Owner: the segment's creator. Peers read it once, at attach, but for `life`, `ports_down`, `claims`, `copying`
 /// and `link`, which they also write.

@@ -7,6 +7,9 @@
 /// way than the buffer holds therefore slows all that the source sends by that port, to others too. That is a
 /// tree of saturation of one branch (RDRP 4.1).
 ///
+/// A process may also bring its data slowly, to all its ports together. Such data takes of each port what its
+/// length takes at the port's rate, and not the time in which it is brought: the port serves others meanwhile.
+///
 /// Each process's clocks are in its segment, because several peers send to it or fetch from it at a time.
 #pragma once
 
@@ -19,7 +22,7 @@
 
 namespace velo::shim {
 
-/// Times of CLOCK_MONOTONIC, in ns, until which what was asked for keeps a process's ports and sink busy.
+/// Times of CLOCK_MONOTONIC, in ns, until which what was asked for keeps a process's ports, sink and source busy.
 /// Peers may write anything: a time that cannot be counts as now.
 struct LinkClocks {
     struct Port {
@@ -28,7 +31,9 @@ struct LinkClocks {
     };
     std::array<Port, 8> ports;
     std::atomic<uint64_t> sink_ns;
-    std::atomic<uint32_t> sink_bytes_per_us;  ///< the owner's; 0: no limit
+    std::atomic<uint64_t> source_ns;
+    std::atomic<uint32_t> sink_bytes_per_us;    ///< the owner's; 0: no limit
+    std::atomic<uint32_t> source_bytes_per_us;  ///< the owner's; 0: no limit
 };
 
 /// One direction of one operation.
@@ -87,6 +92,9 @@ inline uint64_t link_arrival_ns(const LinkOptions& link, const LinkUse& use, uin
         const uint64_t sink_end = extend(use.to->sink_ns, begin, ns_of(use.bytes, sink));
         end = std::max(end, sink_end);
         out_end = std::max(out_end, held(sink_end, sink));
+    }
+    if (const uint32_t source = use.from->source_bytes_per_us.load(std::memory_order_relaxed); source != 0) {
+        end = std::max(end, extend(use.from->source_ns, now_ns, ns_of(use.bytes, source)));
     }
     const uint64_t sent = extend(out, now_ns, out_end - begin);
     return std::max(end, sent);

@@ -46,6 +46,7 @@ base::SharedSegment create_segment(const DeviceConfig& config) {
     header.identity = identity_of(config);
     header.magic = kShimMagic;
     header.link.sink_bytes_per_us.store(config.link.sink_bytes_per_us, std::memory_order_relaxed);
+    header.link.source_bytes_per_us.store(config.link.source_bytes_per_us, std::memory_order_relaxed);
     header.life.store(Life::kOpen, std::memory_order_release);
     return segment;
 }

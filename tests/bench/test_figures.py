@@ -5,8 +5,8 @@ import os
 import tempfile
 import unittest
 
-from velobench import (compare_tables, demo, flood, hosts_tables, matrix, npb, outstanding, pictures, real_figures, rows,
-                       saturation, stats, tables)
+from velobench import (compare_tables, demo, fairness, flood, hosts_tables, matrix, npb, outstanding, pictures,
+                       real_figures, rows, saturation, stats, tables)
 
 
 def named(columns, *lines):
@@ -272,6 +272,18 @@ class Others(unittest.TestCase):
         options = argparse.Namespace(senders=8, receivers=4, bytes=10, link=40, rounds=1, cases=["window"])
         text = saturation.table(samples, options)
         self.assertEqual(text.splitlines()[2].split(), ["window", "40.00", "38.00", "0.95", "5.00"])
+
+    def test_fairness_tells_what_is_left(self):
+        samples = stats.Samples()
+        fairness.add_samples(samples, [rows.Row("default/0", "1-0", "rate", 10, 400),
+                                       rows.Row("default/2", "np4", "line", 0, 50),
+                                       rows.Row("default/2", "1-0", "rate", 10, 380),
+                                       *(rows.Row("default/2", f"{sender}-0", "rate", 10, 4) for sender in (2, 3))])
+        options = argparse.Namespace(slow=[0, 2], bytes=10, rate=400, factor=100, rounds=1, cases=["default"])
+        lines = fairness.table(samples, options).splitlines()
+        self.assertIn("line transfer 50 ns", lines[0])
+        self.assertEqual([line.split() for line in lines[2:]],
+                         [["default", "0", "400.00", "1.000", "-"], ["default", "2", "380.00", "0.950", "4.00"]])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,10 @@ BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS",
             ("killer", "RUNS", ("label", "8", "8"), ()),
             ("saturation", "SENDERS", ("label",), ("8", "1", "0")), ("saturation", "BYTES", ("label", "1"), ("1", "0")),
             ("saturation", "SECONDS", ("label", "1", "8"), ("0",)), ("saturation", "SINK", ("label", "1", "8", "1"), ()),
+            ("fairness", "SLOW", ("label",), ("1", "1", "1", "1")), ("fairness", "BYTES", ("label", "0"), ("1", "1", "1")),
+            ("fairness", "SECONDS", ("label", "0", "1"), ("1", "1")),
+            ("fairness", "RATE", ("label", "0", "1", "1"), ("1",)),
+            ("fairness", "FACTOR", ("label", "0", "1", "1", "1"), ()),
             ("outstanding", "COUNT", ("label",), ("8", "/nowhere")),
             ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
 

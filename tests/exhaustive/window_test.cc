@@ -32,6 +32,7 @@ struct Options {
     uint8_t failures = 0;             ///< of chunks, which go another way then
     uint8_t refusals = 0;             ///< posts that the device has no room for
     bool first_only = false;          ///< transfers wait to be opened, with all but their first chunks
+    int slow = -1;                    ///< the source that is slow
     Mistake mistake = Mistake::kNone;
 };
 
@@ -120,6 +121,11 @@ class WindowWorld {
     struct Run {
         Run(const Options& options, const State& state)
             : options(options), scheduler(options.window, options.bytes_max) {
+            if (options.slow >= 0) {
+                Source& source = sources[static_cast<size_t>(options.slow)];
+                source.slow = true;
+                source.time_sum = 1u << 20;  // of which the few ends of a case leave enough
+            }
             for (const Step step : state.history) play(step);
             check();
         }
@@ -220,6 +226,10 @@ class WindowWorld {
                 }
             }
             if (active > sources_max) wrong = "more active sources than there are";
+            // The key of a state has no times of chunks, so they must not make a difference.
+            for (size_t i = 0; i < sources_max; ++i) {
+                if (sources[i].slow != (static_cast<int>(i) == options.slow)) wrong = "another source is slow";
+            }
         }
         /// Asks a scheduler in the same state, because next() changes it.
         [[nodiscard]] bool can_issue() { return !can_issue_nothing(); }
@@ -293,6 +303,11 @@ TEST(Window, first_chunks_go_ahead_of_transfers_that_are_opened_later) {
 
 TEST(Window, a_wider_window_than_chunks) {
     expect_holds({.chunks = {3, 2, 2}, .sources = {0, 1, 2}, .window = 8, .failures = 1});
+}
+
+TEST(Window, a_slow_source_beside_others) {
+    expect_holds({.chunks = {4, 4}, .sources = {0, 1}, .failures = 1, .refusals = 1, .slow = 0});
+    expect_holds({.chunks = {3, 2, 2}, .sources = {0, 1, 2}, .window = 4, .failures = 1, .slow = 1});
 }
 
 /// RDRP 3.3 does not say when a chunk that fails may be repeated.

@@ -186,6 +186,71 @@ TEST(ChunkScheduler, a_fast_source_beside_slow_ones_keeps_its_speed) {
     }
 }
 
+/// As time_beside_others(), but each chunk is under way for `latency` before its source begins it, and all
+/// sources have no end. Returns how many chunks of each ended between two times. From half of the first on,
+/// `later` are the loads.
+std::vector<uint64_t> ended_between(uint64_t begin, uint64_t end, std::vector<Load> loads, uint32_t window,
+                                    uint64_t latency, const std::vector<Load>& later = {}) {
+    ChunkScheduler scheduler(window);
+    std::vector<Source> sources(loads.size());
+    std::vector<uint64_t> busy(loads.size()), ended(loads.size());
+    std::deque<Transfer> transfers;
+    std::multimap<uint64_t, Chunk> ends;
+    for (Source& source : sources) {
+        transfers.push_back(make(UINT32_MAX, 1));
+        scheduler.post(transfers.back(), source);
+    }
+    for (uint64_t now = 0; now < end;) {
+        if (!later.empty() && now >= begin / 2) loads = later;
+        for (Chunk chunk; scheduler.next(chunk);) {
+            const auto i = static_cast<size_t>(chunk.transfer->source - sources.data());
+            busy[i] = std::max(busy[i], now + latency) + loads[i].chunk_time;
+            ends.emplace(busy[i], chunk);
+        }
+        const auto first = ends.begin();
+        now = first->first;
+        const Chunk chunk = first->second;
+        ends.erase(first);
+        EXPECT_FALSE(scheduler.chunk_done(*chunk.transfer, chunk.bytes, Status::kOk));
+        if (now >= begin) ++ended[static_cast<size_t>(chunk.transfer->source - sources.data())];
+    }
+    return ended;
+}
+
+TEST(ChunkScheduler, a_fast_source_beside_slow_ones_has_chunks_that_cover_the_latency) {
+    for (const uint64_t factor : {20, 100, 1000}) {
+        const Load slow = {10 * factor, 1};
+        for (const size_t others : {1, 2, 4, 6}) {
+            SCOPED_TRACE(std::to_string(others) + " slower by " + std::to_string(factor));
+            std::vector<Load> loads(1 + others, slow);
+            loads.back() = {10, 1};
+            const auto ended = ended_between(50'000, 150'000, loads, 8, 10);
+            EXPECT_GE(ended.back(), 9'800u);
+            for (size_t i = 0; i < others; ++i) EXPECT_GE(ended[i], 98'000 / (slow.chunk_time + 10));
+        }
+    }
+}
+
+TEST(ChunkScheduler, equal_sources_stay_equal_whatever_the_latency) {
+    for (const uint64_t latency : {0, 10, 1000}) {
+        for (const size_t count : {2, 3, 5, 7, 20}) {
+            SCOPED_TRACE(std::to_string(count) + " sources, latency " + std::to_string(latency));
+            const auto ended = ended_between(20'000, 220'000, std::vector<Load>(count, {10, 1}), 8, latency);
+            const auto [least, most] = std::ranges::minmax(ended);
+            EXPECT_GE(100 * least, 95 * most);
+        }
+    }
+}
+
+TEST(ChunkScheduler, a_source_that_was_slow_gets_its_share_again) {
+    const std::vector<Load> later(5, {10, 1});
+    std::vector<Load> loads = later;
+    loads.front() = {1000, 1};
+    const auto ended = ended_between(40'000, 240'000, loads, 8, 30, later);
+    const auto [least, most] = std::ranges::minmax(ended);
+    EXPECT_GE(100 * least, 95 * most);
+}
+
 TEST(ChunkScheduler, sources_that_stay_have_equal_shares_of_the_window) {
     ChunkScheduler scheduler(8);
     std::array<Source, 4> sources;

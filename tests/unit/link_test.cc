@@ -75,6 +75,21 @@ TEST(Link, a_slow_target_beyond_the_buffer_holds_up_what_is_sent_to_others) {
     EXPECT_EQ(net.send(3, 2, kChunk, 1), 2 * kChunk) << "and other sources'";
 }
 
+TEST(Link, a_slow_source_brings_to_all_ports_at_its_rate) {
+    Net net;
+    net.process[0].source_bytes_per_us = kRate / 8;
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < 10; ++i) last = net.send(0, 1 + i % 2, kChunk, i % 2);
+    EXPECT_EQ(last, 10 * 8 * kChunk);
+}
+
+TEST(Link, a_slow_source_holds_up_no_other_beyond_the_length_of_its_data) {
+    Net net;
+    net.process[0].source_bytes_per_us = kRate / 100;
+    for (int i = 0; i < 4; ++i) net.send(0, 1);
+    EXPECT_EQ(net.send(2, 1), 5 * kChunk) << "into the same port of the target";
+}
+
 TEST(Link, a_clock_that_cannot_be_counts_as_now) {
     Net net;
     net.process[1].ports[0].in_ns = UINT64_MAX;
@@ -87,6 +102,7 @@ TEST(Link, no_rate_is_exceeded_whatever_is_sent) {
         std::mt19937 random(seed);
         Net net;
         net.process[2].sink_bytes_per_us = 1 + random() % kRate;
+        net.process[1].source_bytes_per_us = 1 + random() % kRate;
         std::array<uint64_t, 4> in{};
         std::array<uint64_t, 4> out{};
         uint64_t last = 0;
@@ -99,6 +115,9 @@ TEST(Link, no_rate_is_exceeded_whatever_is_sent) {
             const uint64_t arrival = net.send(from, to, bytes);
             last = std::max(last, arrival);
             ASSERT_GE(arrival, bytes);
+            if (from == 1) {
+                ASSERT_GE(arrival + 300, out[1] * 1000 / net.process[1].source_bytes_per_us);
+            }
             if (to == 2) {
                 ASSERT_GE(arrival + 300, in[2] * 1000 / net.process[2].sink_bytes_per_us);
             }
