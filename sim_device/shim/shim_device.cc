@@ -266,6 +266,7 @@ DeviceCounters ShimDevice::counters() const {
     rma_.add_counters(counters);
     counters.packets_unknown_source += server_.unknown_source();
     counters.mailbox_overflows = mailbox_.overflows();
+    counters.helped_bytes = helper_.moved_bytes();
     counters.registrations = atu_.registrations();
     counters.faults_injected = faults_ ? faults_->injected() : 0;
     return counters;
@@ -275,7 +276,6 @@ ShimCounters ShimDevice::shim_counters() const {
     return {.contacts_accepted = peers_.contact_counters().accepted,
             .contacts_refused = peers_.contact_counters().refused,
             .malformed = rma_.malformed() + server_.malformed(),
-            .helped_bytes = helper_.moved_bytes(),
             .abandoned_claims = abandoned_claims_};
 }
 

@@ -29,7 +29,6 @@ struct ShimCounters {
     uint64_t contacts_accepted = 0;
     uint64_t contacts_refused = 0;
     uint64_t malformed = 0;         ///< requests, answers and notifications that made no sense; dropped
-    uint64_t helped_bytes = 0;      ///< moved by this process for puts and gets of others
     uint64_t abandoned_claims = 0;  ///< times that a ring went on without what a dead process had claimed
 };
 

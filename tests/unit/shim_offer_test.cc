@@ -119,7 +119,7 @@ TEST_F(Offers, both_sides_move_a_part_of_a_long_operation) {
         EXPECT_EQ(notification_.status, Status::kOk);
         EXPECT_EQ(notification_.value, kLong);
         EXPECT_EQ(remote, local);
-        const uint64_t moved = target_->shim_counters().helped_bytes - helped;
+        const uint64_t moved = target_->counters().helped_bytes - helped;
         EXPECT_GT(moved, 0u);
         EXPECT_LT(moved, kLong);
         helped += moved;
@@ -139,15 +139,15 @@ TEST_F(Offers, a_target_that_computes_delays_nothing_and_is_asked_less) {
         EXPECT_EQ(notification_.status, Status::kOk);
         EXPECT_EQ(std::memcmp(local.data(), remote.data(), 64u << 10), 0);
     }
-    EXPECT_EQ(target_->shim_counters().helped_bytes, 0u);
+    EXPECT_EQ(target_->counters().helped_bytes, 0u);
     EXPECT_LT(view(target_segment_).requests(0).occupied(), 20u);
     // It comes back, finds that all has been done, and takes part again after some operations.
     for (int i = 0; i < 40; ++i) target();
-    for (int i = 0; i < 20 && target_->shim_counters().helped_bytes == 0; ++i) {
+    for (int i = 0; i < 20 && target_->counters().helped_bytes == 0; ++i) {
         ASSERT_EQ(requester_->post(operation(RmaKind::kGet, local.data(), kLong)), Status::kOk);
         ASSERT_TRUE(drive(true));
     }
-    EXPECT_GT(target_->shim_counters().helped_bytes, 0u);
+    EXPECT_GT(target_->counters().helped_bytes, 0u);
 }
 
 /// For any overlap and any order: the result is what one after the other would
@@ -200,7 +200,7 @@ TEST_F(Offers, operations_of_a_port_have_the_effects_of_their_order) {
         EXPECT_TRUE(local == local_model && remote == remote_model) << seed;
         ASSERT_EQ(target_->deregister(registration_), Status::kOk);
     }
-    EXPECT_GT(target_->shim_counters().helped_bytes, 0u);
+    EXPECT_GT(target_->counters().helped_bytes, 0u);
 }
 
 TEST_F(Offers, a_range_that_is_revoked_in_the_middle_is_a_fault_and_touched_no_more) {
