@@ -9,7 +9,8 @@ from velobench.openmpi import BUILD, OpenMpi
 NO_NUMBERS = ("58k", "abc", "", "-3", "+3", " 3", "3 ", "0x3", "010", "3.5", "4294967296", "18446744073709551617")
 REMEDY = "write decimal digits and nothing else"
 # Each argument that is a number or a list of numbers, with the words in front of it and behind it.
-BELOW_MPI = (("credits", ("--peers", "--slots", "--rounds"), ()),
+BELOW_MPI = (("chunks", ("--chunk", "--against", "--rounds"), ("--sizes",)),
+             ("credits", ("--peers", "--slots", "--rounds"), ()),
              ("distance", ("--seconds", "--every"), ()),
              ("matching", ("--rounds",), ("--depths",)),
              ("packets", ("--rounds",), ("--slots", "--sizes")),
