@@ -58,7 +58,7 @@ Options parse(int argc, char** argv) {
         } else if (name == "--against") {
             error = measuring::parse_number(name, value, kBytes, options.against);
         } else if (name == "--sizes") {
-            error = measuring::parse_numbers(name, value, kBytes, options.sizes);
+            error = measuring::parse_numbers(name, value, {.smallest = 1, .largest = kBytes.largest}, options.sizes);
         } else if (name == "--span") {
             error = measuring::parse_number(name, value, {.largest = uint64_t{1} << 34}, options.span);
         } else if (name == "--rounds") {
