@@ -43,4 +43,28 @@ template <std::integral T>
     return {};
 }
 
+/// For a name that parse_options() was not told of.
+[[nodiscard]] inline std::string unknown_option(std::string_view name) {
+    return "unknown option " + std::string(name);
+}
+
+/// Reads pairs of --name and value. set(name, value) takes one, and returns the sentence of what is wrong
+/// with it, or an empty one. Returns the first sentence that is not empty; `usage` for a name without a
+/// value. `csv`: set by
+/// --csv, which has no value; nullptr: there is no such option.
+template <class Set>
+[[nodiscard]] std::string parse_options(int argc, char** argv, std::string_view usage, bool* csv, Set&& set) {
+    for (int i = 1; i < argc; ++i) {
+        const std::string_view name = argv[i];
+        if (csv != nullptr && name == "--csv") {
+            *csv = true;
+            continue;
+        }
+        if (i + 1 == argc) return "usage: " + std::string(usage);
+        std::string error = set(name, std::string_view(argv[++i]));
+        if (!error.empty()) return error;
+    }
+    return {};
+}
+
 }  // namespace measuring

@@ -22,6 +22,7 @@
 #include <memory>
 
 #include "arguments.h"
+#include "engines.h"
 #include "measuring.h"
 #include "velo/velo.h"
 
@@ -47,27 +48,21 @@ struct Options {
 Options parse(int argc, char** argv) {
     constexpr measuring::NumberRange kBytes = {.smallest = 4096, .largest = 1u << 30};
     Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view name = argv[i];
-        if (i + 1 == argc)
-            fail("usage: chunks [--chunk N] [--against N] [--sizes LIST] [--span N] [--rounds N]");
-        const std::string_view value = argv[++i];
-        std::string error;
-        if (name == "--chunk") {
-            error = measuring::parse_number(name, value, kBytes, options.chunk);
-        } else if (name == "--against") {
-            error = measuring::parse_number(name, value, kBytes, options.against);
-        } else if (name == "--sizes") {
-            error = measuring::parse_numbers(name, value, {.smallest = 1, .largest = kBytes.largest}, options.sizes);
-        } else if (name == "--span") {
-            error = measuring::parse_number(name, value, {.largest = uint64_t{1} << 34}, options.span);
-        } else if (name == "--rounds") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-        } else {
-            error = "unknown option " + std::string(name);
-        }
-        if (!error.empty()) fail(error);
-    }
+    const std::string error = measuring::parse_options(
+        argc, argv, "chunks [--chunk N] [--against N] [--sizes LIST] [--span N] [--rounds N]", nullptr,
+        [&](std::string_view name, std::string_view value) -> std::string {
+            if (name == "--chunk") return measuring::parse_number(name, value, kBytes, options.chunk);
+            if (name == "--against") return measuring::parse_number(name, value, kBytes, options.against);
+            if (name == "--sizes")
+                return measuring::parse_numbers(name, value, {.smallest = 1, .largest = kBytes.largest},
+                                                options.sizes);
+            if (name == "--span")
+                return measuring::parse_number(name, value, {.largest = uint64_t{1} << 34}, options.span);
+            if (name == "--rounds")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
+            return measuring::unknown_option(name);
+        });
+    if (!error.empty()) fail(error);
     return options;
 }
 
@@ -98,17 +93,7 @@ class Engine {
         velo_params_default(&params);
         params.ranks_per_node = 1;
         params.chunk = static_cast<int>(chunk);
-        const velo_identity_t identity = {.name = (uint64_t{job} << 32) + rank,
-                                          .job = job,
-                                          .rank = rank,
-                                          .job_size = 4,
-                                          .local_rank = rank,
-                                          .local_size = 4,
-                                          .host = 0,
-                                          .hosts = 1,
-                                          .host_ranks_min = 4,
-                                          .more_hosts = false,
-                                          .other_host = {}};
+        const velo_identity_t identity = measuring::identity_of(rank, 4, job);
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };

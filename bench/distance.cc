@@ -34,27 +34,24 @@ struct Options {
 
 Options parse(int argc, char** argv) {
     Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view name = argv[i];
-        if (name == "--csv") {
-            options.csv = true;
-            continue;
-        }
-        if (i + 1 == argc) fail("usage: distance [--seconds N] [--every MS] [--until near|far] [--csv]");
-        const std::string value = argv[++i];
-        std::string error;
-        if (name == "--seconds") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000}, options.seconds);
-        } else if (name == "--every") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000}, options.every_ms);
-        } else if (name == "--until") {
-            options.until = value;
-            if (value != "near" && value != "far") error = "--until=" + value + " is neither near nor far";
-        } else {
-            error = "unknown option " + std::string(name);
-        }
-        if (!error.empty()) fail(error);
-    }
+    const std::string error = measuring::parse_options(
+        argc, argv, "distance [--seconds N] [--every MS] [--until near|far] [--csv]", &options.csv,
+        [&](std::string_view name, std::string_view value) -> std::string {
+            if (name == "--seconds")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000},
+                                               options.seconds);
+            if (name == "--every")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000},
+                                               options.every_ms);
+            if (name == "--until") {
+                options.until = value;
+                if (value != "near" && value != "far")
+                    return "--until=" + std::string(value) + " is neither near nor far";
+                return {};
+            }
+            return measuring::unknown_option(name);
+        });
+    if (!error.empty()) fail(error);
     return options;
 }
 

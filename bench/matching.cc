@@ -41,24 +41,17 @@ struct Options {
 
 Options parse(int argc, char** argv) {
     Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view name = argv[i];
-        if (name == "--csv") {
-            options.csv = true;
-            continue;
-        }
-        if (i + 1 == argc) fail("usage: matching [--depths LIST] [--rounds N] [--csv]");
-        const std::string value = argv[++i];
-        std::string error;
-        if (name == "--depths") {
-            error = measuring::parse_numbers(name, value, {.smallest = 0, .largest = 10'000'000}, options.depths);
-        } else if (name == "--rounds") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-        } else {
-            error = "unknown option " + std::string(name);
-        }
-        if (!error.empty()) fail(error);
-    }
+    const std::string error = measuring::parse_options(
+        argc, argv, "matching [--depths LIST] [--rounds N] [--csv]", &options.csv,
+        [&](std::string_view name, std::string_view value) -> std::string {
+            if (name == "--depths")
+                return measuring::parse_numbers(name, value, {.smallest = 0, .largest = 10'000'000},
+                                                options.depths);
+            if (name == "--rounds")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
+            return measuring::unknown_option(name);
+        });
+    if (!error.empty()) fail(error);
     return options;
 }
 

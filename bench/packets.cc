@@ -21,6 +21,7 @@
 #include <map>
 
 #include "arguments.h"
+#include "engines.h"
 #include "measuring.h"
 #include "velo/velo.h"
 
@@ -51,28 +52,22 @@ struct Options {
 
 Options parse(int argc, char** argv) {
     Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view name = argv[i];
-        if (name == "--csv") {
-            options.csv = true;
-            continue;
-        }
-        if (i + 1 == argc) fail("usage: packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N] [--csv]");
-        const std::string value = argv[++i];
-        std::string error;
-        if (name == "--modes") {
-            options.modes = measuring::split(value, ',');
-        } else if (name == "--slots") {
-            error = measuring::parse_numbers(name, value, {.largest = 65535}, options.slots);
-        } else if (name == "--sizes") {
-            error = measuring::parse_numbers(name, value, {.largest = kBytesMax}, options.sizes);
-        } else if (name == "--rounds") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-        } else {
-            error = "unknown option " + std::string(name);
-        }
-        if (!error.empty()) fail(error);
-    }
+    const std::string error = measuring::parse_options(
+        argc, argv, "packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N] [--csv]", &options.csv,
+        [&](std::string_view name, std::string_view value) -> std::string {
+            if (name == "--modes") {
+                options.modes = measuring::split(value, ',');
+                return {};
+            }
+            if (name == "--slots")
+                return measuring::parse_numbers(name, value, {.largest = 65535}, options.slots);
+            if (name == "--sizes")
+                return measuring::parse_numbers(name, value, {.largest = kBytesMax}, options.sizes);
+            if (name == "--rounds")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
+            return measuring::unknown_option(name);
+        });
+    if (!error.empty()) fail(error);
     return options;
 }
 
@@ -97,17 +92,7 @@ class Side {
         params.flow_control = mode.c_str();
         params.slots = static_cast<int>(slots);
         params.on_node_message_bytes_max = params.device_message_bytes_max = kBytesMax + kHeaderBytes;
-        const velo_identity_t identity = {.name = (uint64_t{meeting.job} << 32) + rank,
-                                          .job = meeting.job,
-                                          .rank = rank,
-                                          .job_size = 2,
-                                          .local_rank = rank,
-                                          .local_size = 2,
-                                          .host = 0,
-                                          .hosts = 1,
-                                          .host_ranks_min = 2,
-                                          .more_hosts = false,
-                                          .other_host = {}};
+        const velo_identity_t identity = measuring::identity_of(rank, 2, meeting.job);
         velo_host_t host = {};
         host.context = this;
         host.accepts = [](void*, uint8_t) { return true; };

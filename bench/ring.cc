@@ -57,26 +57,20 @@ struct Options {
 
 Options parse(int argc, char** argv) {
     Options options;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view name = argv[i];
-        if (name == "--csv") {
-            options.csv = true;
-            continue;
-        }
-        if (i + 1 == argc) fail("usage: ring [--sizes LIST] [--rounds N] [--ring-bytes N] [--csv]");
-        const std::string value = argv[++i];
-        std::string error;
-        if (name == "--sizes") {
-            error = measuring::parse_numbers(name, value, {.smallest = 1, .largest = 1u << 30}, options.sizes);
-        } else if (name == "--rounds") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-        } else if (name == "--ring-bytes") {
-            error = measuring::parse_number(name, value, {.smallest = 1, .largest = 1u << 30}, options.ring_bytes);
-        } else {
-            error = "unknown option " + std::string(name);
-        }
-        if (!error.empty()) fail(error);
-    }
+    const std::string error = measuring::parse_options(
+        argc, argv, "ring [--sizes LIST] [--rounds N] [--ring-bytes N] [--csv]", &options.csv,
+        [&](std::string_view name, std::string_view value) -> std::string {
+            if (name == "--sizes")
+                return measuring::parse_numbers(name, value, {.smallest = 1, .largest = 1u << 30},
+                                                options.sizes);
+            if (name == "--rounds")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
+            if (name == "--ring-bytes")
+                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1u << 30},
+                                               options.ring_bytes);
+            return measuring::unknown_option(name);
+        });
+    if (!error.empty()) fail(error);
     const RingGeometry geometry = {.lines = 256, .body_bytes = options.ring_bytes};
     if (!geometry.valid()) fail("--ring-bytes is a power of two from 4096");
     for (const uint32_t size : options.sizes) {

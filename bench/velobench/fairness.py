@@ -3,22 +3,17 @@ a fast sender and, at the same time, from slow ones, each of which brings its da
 (btl_velo_source). The ports are faster than all senders together, so what is shared is the receiver's window. Prints
 what the fast sender gets by the number of slow ones, and the part of it that is left."""
 
-import os
-
-from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
-from .options import folder, number, numbers, parser, words
+from . import links
+from .options import number, numbers, parser, words
 from .stats import Samples
 
 PORT = 4  # times the rate of the fast sender
 FAST = "1-0"
 CASES = {
-    "default": {},
-    "as-without-link": {"btl_velo_window_bytes": 2 << 20},
+    **links.WINDOWS,
     "small": {"btl_velo_outstanding": 2},
     "one-chunk": {"btl_velo_outstanding": 1},
     "no-window": {"btl_velo_outstanding": 256, "btl_velo_window_bytes": 1 << 30},
-    "adaptive": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window": "adaptive"},
 }
 
 
@@ -26,21 +21,15 @@ def arguments(given):
     options = parser("fairness", __doc__)
     add = options.add_argument
     add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
-        help="of default (8 chunks of 32 KiB), as-without-link (8 of 256 KiB), small (2 of 128 KiB), one-chunk (of "
-             "256 KiB), no-window (256 of 256 KiB), adaptive (of 16 KiB) (default: all)")
+        help="of default (8 chunks of 32 KiB), as-without-link (8 of 256 KiB), adaptive (of 16 KiB), small (2 of "
+             "128 KiB), one-chunk (of 256 KiB), no-window (256 of 256 KiB) (default: all)")
     add("--slow", type=numbers(0, "numbers of slow senders"), default=[0, 1, 4], metavar="LIST",
         help="numbers of slow senders, 0 in front (default: 0,1,4)")
-    add("--bytes", type=number(1, 1 << 30, "bytes"), default=1 << 20, metavar="N",
-        help="of a message (default: 1048576)")
     add("--rate", type=number(1, 250000), default=400, metavar="N",
         help="bytes per microsecond of the fast sender (default: 400, which leaves the CPUs idle)")
     add("--factor", type=number(1, 250000), default=100, metavar="N",
         help="by which a slow sender is slower (default: 100)")
-    add("--seconds", type=number(1, 3600), default=3, metavar="S", help="of one run (default: 3)")
-    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
-    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where mca_btl_velo.so is (default: build/.libs)")
-    add("--out", default=os.path.join(BUILD, "fairness"), metavar="DIR",
-        help="for rows and logs (default: build/fairness)")
+    links.add_options(options, "fairness", 3)
     chosen = options.parse_args(given)
     if chosen.factor > chosen.rate:
         options.error("a slow sender brings a byte per microsecond or more: lower --factor")
@@ -67,36 +56,19 @@ def table(samples, options):
     return "\n".join(lines)
 
 
-def add_samples(samples, measured):
-    for row in measured:
-        if row.measure == "line":
-            samples.add("line", row.value)
-        else:
-            samples.add((row.label, "fast" if row.where == FAST else "slow"), row.value)
+def add_sample(samples, row):
+    if row.measure == "line":
+        samples.add("line", row.value)
+    else:
+        samples.add((row.label, "fast" if row.where == FAST else "slow"), row.value)
 
 
 def main(given):
     options = arguments(given)
-    check_plugin(options.plugin)
-    mpi = OpenMpi()
-    program = mpi.compile("fairness")
-    os.makedirs(options.out, exist_ok=True)
-    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", *rows.Row._fields)
-    kept.begin()
-    samples, failed = Samples(), False
-    ranks = 2 + max(options.slow)
-    for round_ in range(1, options.rounds + 1):
-        for case in options.cases:
-            for slow in options.slow:
-                mca = {"btl_velo_ranks_per_node": 1, "btl_velo_link": PORT * options.rate, **CASES[case]}
-                command = mpi.command(ranks, "velo", options.plugin, yields=True, mca=mca)
-                command += [program, label(case, slow), str(slow), str(options.bytes), str(options.seconds),
-                            str(options.rate), str(options.factor)]
-                log = os.path.join(options.out, f"{case}-{slow}-{round_}")
-                measured, good = measured_rows(command, log, 10 * options.seconds + 60,
-                                               f"fairness: the job of {label(case, slow)}")
-                failed |= not good
-                kept.add([round_, *row] for row in measured)
-                add_samples(samples, measured)
+    samples = Samples()
+    jobs = [(label(case, slow), ({"btl_velo_link": PORT * options.rate, **CASES[case]},
+                                 (slow, options.bytes, options.seconds, options.rate, options.factor)))
+            for case in options.cases for slow in options.slow]
+    good = links.measure(options, "fairness", 2 + max(options.slow), jobs, lambda row: add_sample(samples, row))
     print(table(samples, options))
-    return int(failed)
+    return int(not good)

@@ -3,21 +3,16 @@ figure 6): senders keep a message under way to every receiver, ports have a rate
 on the way to each receiver. Once all receivers are as fast as their ports, and once the first one takes an eighth of
 that. Prints what the others get, and the part of it that is left beside the slow one."""
 
-import os
-
-from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
-from .options import folder, number, parser, words
+from . import links
+from .options import number, parser, words
 from .stats import Samples
 
 BUFFER = 256 << 10
 # A window of one buffer is RDRP's advice: what the receiver asks for then never waits in the network.
 CASES = {
     "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_outstanding": 256, "btl_velo_window_bytes": 1 << 30},
-    "default": {},
-    "as-without-link": {"btl_velo_window_bytes": 2 << 20},
+    **links.WINDOWS,
     "window": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window_bytes": BUFFER},
-    "adaptive": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window": "adaptive"},
 }
 
 
@@ -25,19 +20,13 @@ def arguments(given):
     options = parser("saturation", __doc__)
     add = options.add_argument
     add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
-        help="of one-get (a message is one get), default, as-without-link (8 chunks of 256 KiB), window (RDRP, a "
-             "buffer's worth in 16 parts), adaptive (default: all)")
+        help="of one-get (a message is one get), default, as-without-link (8 chunks of 256 KiB), adaptive, window "
+             "(RDRP, a buffer's worth in 16 parts) (default: all)")
     add("--senders", type=number(1, 64), default=8, metavar="N", help="default: 8")
     add("--receivers", type=number(2, 64), default=4, metavar="N", help="with the slow one (default: 4)")
-    add("--bytes", type=number(1, 1 << 30, "bytes"), default=1 << 20, metavar="N",
-        help="of a message (default: 1048576)")
     add("--link", type=number(8, 1000000), default=40, metavar="N",
         help="bytes per microsecond of a port (default: 40, which leaves the CPUs idle)")
-    add("--seconds", type=number(1, 3600), default=6, metavar="S", help="of one run (default: 6)")
-    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
-    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where mca_btl_velo.so is (default: build/.libs)")
-    add("--out", default=os.path.join(BUILD, "saturation"), metavar="DIR",
-        help="for rows and logs (default: build/saturation)")
+    links.add_options(options, "saturation", 6)
     return options.parse_args(given)
 
 
@@ -59,29 +48,17 @@ def table(samples, options):
     return "\n".join(lines)
 
 
+def add_sample(samples, row):
+    samples.add("line" if row.measure == "line" else (row.label, row.measure), row.value)
+
+
 def main(given):
     options = arguments(given)
-    check_plugin(options.plugin)
-    mpi = OpenMpi()
-    program = mpi.compile("saturation")
-    os.makedirs(options.out, exist_ok=True)
-    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", *rows.Row._fields)
-    kept.begin()
-    samples, failed = Samples(), False
-    for round_ in range(1, options.rounds + 1):
-        for case in options.cases:
-            for slow in (False, True):
-                mca = {"btl_velo_ranks_per_node": 1, "btl_velo_link": options.link, "btl_velo_link_buffer": BUFFER,
-                       **CASES[case]}
-                command = mpi.command(options.senders + options.receivers, "velo", options.plugin, yields=True, mca=mca)
-                command += [program, label(case, slow), str(options.senders), str(options.bytes), str(options.seconds),
-                            str(options.link // 8 if slow else 0)]
-                log = os.path.join(options.out, f"{case}-{'slow' if slow else 'even'}-{round_}")
-                measured, good = measured_rows(command, log, 10 * options.seconds + 60,
-                                               f"saturation: the job of {label(case, slow)}")
-                failed |= not good
-                kept.add([round_, *row] for row in measured)
-                for row in measured:
-                    samples.add("line" if row.measure == "line" else (row.label, row.measure), row.value)
+    samples = Samples()
+    jobs = [(label(case, slow), ({"btl_velo_link": options.link, "btl_velo_link_buffer": BUFFER, **CASES[case]},
+                                 (options.senders, options.bytes, options.seconds, options.link // 8 if slow else 0)))
+            for case in options.cases for slow in (False, True)]
+    good = links.measure(options, "saturation", options.senders + options.receivers, jobs,
+                         lambda row: add_sample(samples, row))
     print(table(samples, options))
-    return int(failed)
+    return int(not good)

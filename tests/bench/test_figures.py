@@ -275,10 +275,10 @@ class Others(unittest.TestCase):
 
     def test_fairness_tells_what_is_left(self):
         samples = stats.Samples()
-        fairness.add_samples(samples, [rows.Row("default/0", "1-0", "rate", 10, 400),
-                                       rows.Row("default/2", "np4", "line", 0, 50),
-                                       rows.Row("default/2", "1-0", "rate", 10, 380),
-                                       *(rows.Row("default/2", f"{sender}-0", "rate", 10, 4) for sender in (2, 3))])
+        for row in (rows.Row("default/0", "1-0", "rate", 10, 400), rows.Row("default/2", "np4", "line", 0, 50),
+                    rows.Row("default/2", "1-0", "rate", 10, 380),
+                    *(rows.Row("default/2", f"{sender}-0", "rate", 10, 4) for sender in (2, 3))):
+            fairness.add_sample(samples, row)
         options = argparse.Namespace(slow=[0, 2], bytes=10, rate=400, factor=100, rounds=1, cases=["default"])
         lines = fairness.table(samples, options).splitlines()
         self.assertIn("line transfer 50 ns", lines[0])
