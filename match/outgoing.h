@@ -27,6 +27,13 @@ class Outgoing {
         room_ -= room;
         return true;
     }
+    /// It has not left.
+    void give_back_grant(uint64_t bytes, bool keeps_number) {
+        room_ += {1, Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number)};
+    }
+    /// take_grant() in two steps, of a message whose data fits into its record.
+    [[nodiscard]] bool has_record() const { return waiting_.empty() && room_.records() != 0; }
+    void take_record() { room_ -= {1, 0}; }
     void add(WaitingSend& send, const Envelope& envelope) { waiting_.add(send, envelope); }
     /// False: that is more than a receiver can set aside; a mistake of its.
     [[nodiscard]] bool granted(Room more) {

@@ -39,13 +39,13 @@ class PostedQueue {
     [[gnu::always_inline]] void post(Posted& posted, const Envelope& receive) {
         posted.envelope = receive;
         posted.number = posted_++;
-        table_.append(&posted, receive);
         if (receive.source != kAnySource && receive.tag != kAnyTag) [[likely]] {
             ++counts_[index(Kind::kExact)];
         } else {
             ++counts_[index(kind_of(receive))];
             ++open_;
         }
+        table_.append(&posted, receive);
     }
 
     /// The first of those that were posted and fit the message, which is no longer posted then. nullptr: none

@@ -137,7 +137,7 @@ class Receiver {
 
     /// A message that came before and fits, to be taken out by take(). kNoRecord: the receive is posted, and stays
     /// where it is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
-    [[nodiscard, gnu::always_inline]] RecordRef post(PostedReceive& receive, const Envelope& envelope, Sender* named) {
+    [[nodiscard]] RecordRef post(PostedReceive& receive, const Envelope& envelope, Sender* named) {
         if (unexpected_.size() != 0) {
             const RecordRef ref = unexpected_.find(envelope);
             if (ref != kNoRecord) return ref;
@@ -147,6 +147,15 @@ class Receiver {
         if (flagged_ != nullptr || !watches_.all().empty()) [[unlikely]]
             tell_of(receive, named);
         return kNoRecord;
+    }
+    /// Nothing has come before its receive, and no sender or probe waits for one: post() would do no more than
+    /// post_unheard().
+    [[nodiscard]] bool unheard() const {
+        return unexpected_.size() == 0 && flagged_ == nullptr && watches_.all().empty();
+    }
+    [[gnu::always_inline]] void post_unheard(PostedReceive& receive, const Envelope& envelope) {
+        receive.list = nullptr;
+        posted_.post(receive.posted, envelope);
     }
     void withdraw(PostedReceive& receive) {
         posted_.withdraw(receive.posted);

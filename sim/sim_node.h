@@ -58,6 +58,8 @@ class SimNode {
     [[nodiscard]] shm::RingProducer::Room reserve(shm::PeerIndex peer, uint32_t bytes, Status& status);
     [[nodiscard]] static std::byte* reserve_whole(shm::PeerIndex, uint32_t, Status&) { return nullptr; }
     [[nodiscard]] static bool send_line(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
+    [[nodiscard]] static shm::RingProducer* lane(shm::PeerIndex) { return nullptr; }
+    static void sent_in_lane(shm::PeerIndex, bool) {}
     [[nodiscard]] static bool send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
     void commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false);
     template <class Handler>

@@ -39,8 +39,36 @@ class Engine {
         return parts_.connector.disconnect(peer);
     }
 
-    /// Inline as a whole for a message of one line. (GCC would pass the parts through memory, and load
-    /// wider than it stored.) `kCopies`: a copy may be queued.
+    /// True: a message of at most a line has left, which needed nothing else, as most do. Inline as a whole, and before
+    /// the lock, which it does not need: so it takes few registers. `put(to)` writes its `bytes`.
+    template <class Put>
+    [[nodiscard, gnu::always_inline]] bool leaves_in_lane(velo_peer& peer, uint32_t bytes, uint8_t tag, Put&& put) {
+        bool wake = false;
+        if (peer.lane == nullptr || !peer.lane->send_in_ready_line(bytes, tag, wake, put)) return false;
+        parts_.core.on_node.sent_in_lane(peer.node_index(), wake);
+        return true;
+    }
+    /// The same of one that is matched, in room that was granted.
+    [[nodiscard, gnu::always_inline]] bool leaves_in_lane(MatchPeer& to, const match::Envelope& envelope,
+                                                          const void* data, uint64_t bytes) {
+        velo_peer* const peer = to.peer;
+        if (bytes > match::Record::kBodyBytes || peer == nullptr || !to.out.has_record() || peer->lane == nullptr)
+            return false;
+        using Header = match::EagerHeader;
+        const auto put = [&](std::byte* place) __attribute__((always_inline)) {
+            to.out.take_record();
+            Header::of(envelope, 0).write(place);
+            base::copy_small(place + sizeof(Header), data, bytes);
+        };
+        bool wake = false;
+        const bool left = peer->lane->send_in_ready_line(static_cast<uint32_t>(sizeof(Header) + bytes),
+                                                         static_cast<uint8_t>(match::WireTag::kEager), wake, put);
+        if (!left) return false;
+        ++parts_.core.counters.match_tx_eager;
+        parts_.core.on_node.sent_in_lane(peer->node_index(), wake);
+        return true;
+    }
+    /// `kCopies`: a copy may be queued.
     template <bool kCopies>
     [[gnu::always_inline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
     /// The lock stays held when the result is not nullptr, until commit() or cancel().
@@ -78,6 +106,17 @@ class Engine {
         if (!parts_.core.events.empty() && !parts_.core.events.delivering()) parts_.core.events.deliver();
     }
 
+    /// The same of one of several lines or packets.
+    [[nodiscard, gnu::noinline]] bool match_leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data,
+                                                       uint64_t bytes) {
+        const std::lock_guard guard(parts_.core.lock);
+        return parts_.matching.sending.leaves_now(to, envelope, data, bytes);
+    }
+    /// True: a receive is posted, for which nothing else had to be looked at. Before the lock, as leaves_in_lane().
+    [[nodiscard, gnu::always_inline]] bool post_unheard(const match::Envelope& envelope, void* buffer,
+                                                        uint64_t capacity, velo_match_receive_t& face) {
+        return !parts_.core.lock.threads() && parts_.matching.receiving.post_unheard(envelope, buffer, capacity, face);
+    }
     /// Calls action(matching), and tells the host what has come of it.
     template <class Action>
     auto match(Action&& action) {
@@ -173,7 +212,7 @@ struct Engine<S>::Handler {
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.parts_.peers.of(kPath, index);
-        if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag && engine.parts_.matching.is_open()) {
+        if (message_class == MessageClass::kHost && tag >= engine.parts_.matching.first_tag()) {
             engine.parts_.matching.receive(peer, tag, data, bytes);
         } else if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.parts_.core.lock);
@@ -195,15 +234,10 @@ struct Engine<S>::Handler {
 template <class S>
 template <bool kCopies>
 inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
-    Core<S>& core = parts_.core;
-    const std::lock_guard guard(core.lock);
+    const std::lock_guard guard(parts_.core.lock);
     if (parts_.queue.leaves_in_lines(peer, parts, tag)) return Status::kOk;
-    const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
-    if constexpr (kCopies) {
-        return parts_.queue.send_or_copy(peer, whole, tag);
-    } else {
-        return parts_.queue.send_now(peer, whole, tag);
-    }
+    if constexpr (kCopies) return parts_.queue.send_or_copy(peer, parts, tag);
+    return parts_.queue.send_now(peer, parts, tag);
 }
 
 template <class S>

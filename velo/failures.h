@@ -104,6 +104,7 @@ void Failures<Env>::watch_peers(uint64_t now) {
 template <class Env>
 void Failures<Env>::peer_failed(velo_peer& peer) {
     peer.failed = true;
+    peer.lane = nullptr;
     parts_.queue.unpark(peer);
     report_end(peer);
     if (peer.path == VELO_PATH_ON_NODE) failed_.push_back(&peer);

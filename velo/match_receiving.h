@@ -38,8 +38,16 @@ class MatchReceiving {
     [[nodiscard]] const std::optional<match::Receiver>& receiver() const { return receiver_; }
 
     /// `from`: nullptr is any. True: it is done, and not announced.
-    [[gnu::always_inline]] bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
-                                     uint64_t capacity, velo_match_receive_t& face);
+    bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+              velo_match_receive_t& face);
+    /// The same of one that has nothing to find and nothing to tell, as most have: true, it is posted.
+    [[nodiscard, gnu::always_inline]] bool post_unheard(const match::Envelope& envelope, void* buffer,
+                                                        uint64_t capacity, velo_match_receive_t& face) {
+        if (!receiver_->unheard()) [[unlikely]]
+            return false;
+        receiver_->post_unheard(*new (&face) MatchReceive(buffer, capacity), envelope);
+        return true;
+    }
     bool cancel(velo_match_receive_t& face);
     bool probe(const MatchPeer* from, const match::Envelope& envelope, velo_match_status_t& status,
                velo_match_message** message);
@@ -121,7 +129,8 @@ class MatchReceiving {
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
     void grant_first(MatchPeer& to);
-    [[gnu::always_inline]] void tell_grant(MatchPeer& to);
+    /// `cells`: its room has grown in them, too.
+    [[gnu::always_inline]] void tell_grant(MatchPeer& to, bool cells);
     [[gnu::noinline]] void tell_untold(MatchPeer& to);
     void offer(MatchPeer& to);
     void offers_are_due() {
@@ -148,15 +157,13 @@ inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data
                                     .bytes = bytes - sizeof head,
                                     .data = data + sizeof head,
                                     .data_bytes = static_cast<uint32_t>(bytes - sizeof head)};
-    match::PostedReceive* const fit = head.flags() == 0 && match::is_of_message(arrival.envelope)
-                                          ? receiver_->match_eager(from.in, arrival)
-                                          : nullptr;
+    match::PostedReceive* const fit = head.is_plain() ? receiver_->match_eager(from.in, arrival) : nullptr;
     if (fit == nullptr) [[unlikely]]
         return on_other_eager(from, data, bytes);
     auto& receive = static_cast<MatchReceive&>(*fit);
     matched(receive, from, arrival.envelope, 0, arrival.bytes);
     copy_in_first(receive, arrival.data, arrival.data_bytes);
-    tell_grant(from);
+    tell_grant(from, !match::Unmatched::fits_inside(arrival.bytes, false));
     matched_now(receive, from);
 }
 
@@ -186,7 +193,7 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
     auto& receive = static_cast<MatchReceive&>(*result.receive);
     matched(receive, from, arrival.envelope, number, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
-    tell_grant(from);
+    tell_grant(from, true);
     if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
     matched_now(receive, from);
 }
@@ -319,8 +326,8 @@ void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
 }
 
 template <class Env>
-inline bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer,
-                                      uint64_t capacity, velo_match_receive_t& face) {
+bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+                               velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
     const match::RecordRef found = receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in);
     if (found != match::kNoRecord) return take_up(receive, receiver_->take(found));
@@ -345,7 +352,7 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
     const bool has_place = receiver_->read_handle(record, reinterpret_cast<std::byte*>(&place), sizeof place);
     receiver_->release(record, &from.in);
     offers_are_due();
-    tell_grant(from);
+    tell_grant(from, true);
     if (has_place && fitting(receive) != 0) {
         fetch(receive, place);
         return false;
@@ -413,10 +420,11 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
 }
 
 template <class Env>
-inline void MatchReceiving<Env>::tell_grant(MatchPeer& to) {
+inline void MatchReceiving<Env>::tell_grant(MatchPeer& to, bool cells) {
     const match::Receiver::Sender& sender = to.in;
     // By half of what a peer has, so that it never stands still for the rest.
-    if (2 * sender.untold.records() < sender.left.records() && 2 * sender.untold.cells() < sender.left.cells())
+    if (2 * sender.untold.records() < sender.left.records() &&
+        (!cells || 2 * sender.untold.cells() < sender.left.cells()))
         return;
     tell_untold(to);
 }

@@ -25,8 +25,13 @@ class MatchSending {
     MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
     /// True: it is done.
-    [[gnu::always_inline]] bool send(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                     uint64_t bytes, bool synchronous, velo_match_send_t& face);
+    bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
+              velo_match_send_t& face) {
+        return (!synchronous && leaves_now(to, envelope, data, bytes)) ||
+               send_otherwise(to, envelope, data, bytes, synchronous, face);
+    }
+    /// True: a short message has left, in granted room, and is done. False: nothing has happened.
+    [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
     /// A message that was queued has left, or never will.
     void left(velo_send_t& message, Status status);
     /// Messages whose data could not be registered before.
@@ -88,10 +93,9 @@ class MatchSending {
             return;
         send.to->choice->ended(send.bytes, !send.fetched, [this] { return core_.system.now_ns(); });
     }
-    /// Sends what is long, or does not leave at once. `eager`: in granted room.
+    /// Sends what is long, or does not leave at once.
     [[gnu::noinline]] bool send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                          uint64_t bytes, bool synchronous, bool eager,
-                                          velo_match_send_t& face);
+                                          uint64_t bytes, bool synchronous, velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
     void leave(MatchSend& send, WireTag tag, std::span<const std::byte> header);
@@ -111,38 +115,33 @@ class MatchSending {
 };
 
 template <class Env>
-inline bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                    uint64_t bytes, bool synchronous, velo_match_send_t& face) {
-    const bool eager =
-        bytes <= std::min(to.eager_bytes_max, kShortBytesMax) && to.out.take_grant(bytes, synchronous);
-    if (eager && !synchronous && !parts_.matching.is_self(to)) [[likely]] {
-        const auto head = match::EagerHeader::of(envelope, 0);
-        const MessageParts parts = {.header = &head,
-                                    .payload = data,
-                                    .header_bytes = sizeof head,
-                                    .payload_bytes = static_cast<uint32_t>(bytes)};
-        if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) == Status::kOk)
-            [[likely]] {
-            ++core_.counters.match_tx_eager;
-            return true;
-        }
+bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
+    if (bytes > std::min(to.eager_bytes_max, kShortBytesMax) || parts_.matching.is_self(to) ||
+        !to.out.take_grant(bytes, false))
+        return false;
+    const auto head = match::EagerHeader::of(envelope, 0);
+    const MessageParts parts = {.header = &head,
+                                .payload = data,
+                                .header_bytes = sizeof head,
+                                .payload_bytes = static_cast<uint32_t>(bytes)};
+    if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
+        to.out.give_back_grant(bytes, false);
+        return false;
     }
-    return send_otherwise(to, envelope, data, bytes, synchronous, eager, face);
+    ++core_.counters.match_tx_eager;
+    return true;
 }
 
 template <class Env>
 bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                       uint64_t bytes, bool synchronous, bool eager,
-                                       velo_match_send_t& face) {
+                                       uint64_t bytes, bool synchronous, velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.to = &to;
     send.data = data;
     send.bytes = bytes;
     send.synchronous = synchronous;
     send.fetched = is_fetched(to, bytes);
-    if (bytes > kShortBytesMax && bytes <= to.eager_bytes_max && !send.fetched)
-        eager = to.out.take_grant(bytes, synchronous);
-    if (!eager) {
+    if (bytes > to.eager_bytes_max || send.fetched || !to.out.take_grant(bytes, synchronous)) {
         send.state = MatchSend::State::kWaits;
         send.number = numbers_.take(send);
         to.out.add(send, envelope);

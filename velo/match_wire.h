@@ -47,6 +47,17 @@ struct EagerHeader {
     [[nodiscard]] static EagerHeader of(const Envelope& envelope, uint32_t flags) {
         return {envelope.tag, envelope.context | flags << 16, envelope.source};
     }
+    /// For one that is being put together: by fields, as base::copy_fields() says why.
+    [[gnu::always_inline]] void write(std::byte* to) const {
+        std::memcpy(to, &tag, sizeof tag);
+        std::memcpy(to + offsetof(EagerHeader, context_and_flags), &context_and_flags, sizeof context_and_flags);
+        std::memcpy(to + offsetof(EagerHeader, source), &source, sizeof source);
+    }
+    /// It has no flags, and is a message's (is_of_message).
+    [[nodiscard]] bool is_plain() const {
+        const uint64_t place = uint64_t{static_cast<uint32_t>(source)} << 32 | context_and_flags;
+        return (place & 0x8000'0000'ffff'0000) == 0 && tag != kAnyTag;
+    }
     [[nodiscard]] uint32_t flags() const { return context_and_flags >> 16; }
     [[nodiscard]] Envelope envelope() const { return {context_and_flags & 0xffff, source, tag}; }
 };

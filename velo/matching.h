@@ -31,12 +31,13 @@ class Matching {
     Matching(Core& core, Parts& parts)
         : sending(core, parts), receiving(core, parts), core_(core), parts_(parts) {}
 
-    /// Until then messages with its tags are the host's.
-    [[nodiscard]] bool is_open() const { return self_ != nullptr; }
+    /// Messages with this tag and those above it are matched, and no other: until it is open, none.
+    [[nodiscard]] uint32_t first_tag() const { return first_tag_; }
     [[gnu::cold]] void open() {
         receiving.open();
         self_ = &add_peer(nullptr);
         self_->eager_bytes_max = kSelfEagerBytesMax;
+        first_tag_ = match::kFirstWireTag;
     }
     /// `peer`: nullptr is this process.
     [[nodiscard]] MatchPeer& peer_of(velo_peer* peer) {
@@ -105,6 +106,7 @@ class Matching {
     Parts& parts_;
     std::deque<MatchPeer> peers_;
     MatchPeer* self_ = nullptr;
+    uint32_t first_tag_ = UINT32_MAX;
     std::deque<Looped> loop_;
     base::Spares<Reply> replies_;
 };

@@ -25,6 +25,9 @@ struct velo_peer {
     uint32_t index = 0;  ///< by path one of the next two
     [[nodiscard]] velo::shm::PeerIndex node_index() const { return velo::shm::PeerIndex(index); }
     [[nodiscard]] velo::DeviceAddr device_addr() const { return velo::DeviceAddr(index); }
+    /// Its ring, while short messages may leave there without a look at anything else: no other waits before them, the
+    /// process is not known to have ended, and one thread uses the engine. The last one that left there sets it.
+    velo::shm::RingProducer* lane = nullptr;
     uint64_t name = 0;
     uint32_t rank = 0;
     bool connected = false;           ///< by us; a peer that only wrote to us is not yet
@@ -51,8 +54,11 @@ struct velo_peer {
     void* context = nullptr;  ///< the host's
     velo_match_peer* match = nullptr;  ///< matching's; none before the first message
     velo::base::IntrusiveQueue<velo_send_t> pending;
-    uint32_t copies_left = 0;   ///< short messages that may still be copied behind the host's last queued one
-    uint32_t copies_grant = 0;  ///< of these, what that message allowed
+    /// Short messages that may still be copied behind the host's last queued one, of those that it allowed.
+    struct Copies {
+        uint32_t left = 0;
+        uint32_t granted = 0;
+    } copies;
     velo::base::ChunkedMemory::Filling memory = nullptr;
     std::unique_ptr<velo::rma::PeerSources> sources;  ///< none before the first transfer
 };

@@ -27,20 +27,19 @@ class SendQueue {
 
     SendQueue(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
-    /// Inline as a whole for a message of one line. kAgain: it cannot leave at once.
+    /// kAgain: it cannot leave at once.
     [[gnu::always_inline]] Status send_fast(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
-        if (leaves_in_lines(peer, parts, tag)) return Status::kOk;
-        const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
-        return send_now(peer, whole, tag);
+        return leaves_in_lines(peer, parts, tag) ? Status::kOk : send_now(peer, parts, tag);
     }
-    /// True: it has left as lines of an on-node ring, without a detour. (GCC would pass the parts through memory, and
-    /// load wider than it stored, were they not copied field by field for what is not inline.)
+    /// True: it has left as lines of an on-node ring, without a detour.
     [[gnu::always_inline]] bool leaves_in_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
         if (peer.path != VELO_PATH_ON_NODE || !peer.pending.empty() || peer.reclaimed) return false;
         const bool one = parts.bytes() <= shm::kInlineBytesMax;
-        if (one && core_.on_node.send_line(peer.node_index(), parts, tag)) return true;
-        const MessageParts whole = {parts.header, parts.payload, parts.header_bytes, parts.payload_bytes};
-        return core_.on_node.send_lines(peer.node_index(), whole, tag);
+        if (one && core_.on_node.send_line(peer.node_index(), parts, tag)) {
+            if (!core_.lock.threads()) peer.lane = core_.on_node.lane(peer.node_index());
+            return true;
+        }
+        return core_.on_node.send_lines(peer.node_index(), parts, tag);
     }
     /// kAgain: it cannot leave at once.
     [[gnu::noinline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
@@ -127,7 +126,7 @@ Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, 
     const uint32_t bytes = parts.bytes();
     if (status != Status::kAgain) [[likely]]
         return status;
-    if (peer.copies_left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
+    if (peer.copies.left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
     void* const memory = memory_.allocate(peer.memory, sizeof(velo_send_t) + bytes);
     if (memory == nullptr) return Status::kAgain;
     auto* const copy = new (memory) velo_send_t{};
@@ -139,7 +138,7 @@ Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, 
     copy->tag = tag;
     copy->message_class = static_cast<uint8_t>(MessageClass::kHost);
     copy->origin = static_cast<uint8_t>(Origin::kCopy);
-    --peer.copies_left;
+    --peer.copies.left;
     enqueue(peer, *copy);
     return Status::kOk;
 }
@@ -147,8 +146,8 @@ Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, 
 template <class Env>
 bool SendQueue<Env>::send(velo_peer& peer, velo_send_t& send) {
     if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
-    peer.copies_grant = std::clamp(2 * peer.copies_grant, kCopiesMin, kCopiesMax);
-    peer.copies_left = peer.copies_grant;
+    peer.copies.granted = std::clamp(2 * peer.copies.granted, kCopiesMin, kCopiesMax);
+    peer.copies.left = peer.copies.granted;
     return false;
 }
 
@@ -173,6 +172,7 @@ bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass mes
 template <class Env>
 void SendQueue<Env>::enqueue(velo_peer& peer, velo_send_t& send) {
     peer.pending.push_back(&send);
+    peer.lane = nullptr;
     ++queued_;
     ++core_.counters.pending_count;
     core_.counters.pending_hwm = std::max(core_.counters.pending_hwm, queued_);
@@ -249,7 +249,7 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
         peer.pending.pop_front();
         --queued_;
         ++sent;
-        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
         completed(*send, status);
     }
     return sent;
@@ -278,7 +278,7 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
     for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
     queued_ -= count;
     for (velo_send_t* send : std::span(sends).first(count)) {
-        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies_left = peer.copies_grant = 0;
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
         completed(*send, Status::kOk);
     }
     return count;

@@ -28,14 +28,28 @@ static_assert(static_cast<int>(velo::kLastStatus) == VELO_NOT_BEGUN);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
-[[gnu::always_inline]] inline velo::MessageParts message_parts(const void* header, size_t header_bytes,
-                                                               const void* payload, size_t payload_bytes) {
-    return {.header = header,
-            .payload = payload,
-            .header_bytes = static_cast<uint32_t>(header_bytes),
-            .payload_bytes = static_cast<uint32_t>(payload_bytes)};
+[[gnu::always_inline]] inline bool leaves_in_lane(velo_engine& engine, velo_peer& peer, uint8_t tag, const void* header,
+                                                  size_t header_bytes, const void* payload, size_t payload_bytes) {
+    const size_t bytes = header_bytes + payload_bytes;
+    if (bytes > velo::shm::kInlineBytesMax) return false;
+    const auto put = [=](std::byte* place) __attribute__((always_inline)) {
+        velo::base::copy_fields(place, header, header_bytes);
+        velo::base::copy_small(place + header_bytes, payload, payload_bytes);
+    };
+    return engine.leaves_in_lane(peer, static_cast<uint32_t>(bytes), tag, put);
 }
 
+/// Called with the arguments of its caller, as its end.
+template <bool kCopies>
+[[gnu::noinline]] int send_otherwise(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+                                     size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
+    return static_cast<int>(engine->send_now<kCopies>(*peer,
+                                                      {.header = header,
+                                                       .payload = payload,
+                                                       .header_bytes = static_cast<uint32_t>(header_bytes),
+                                                       .payload_bytes = static_cast<uint32_t>(payload_bytes)},
+                                                      tag));
+}
 [[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
@@ -229,14 +243,14 @@ bool velo_peer_attachable(const velo_peer_t* peer) noexcept {
 
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    const auto parts = message_parts(header, header_bytes, payload, payload_bytes);
-    return static_cast<int>(engine->send_now<false>(*peer, parts, tag));
+    if (leaves_in_lane(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
+    return send_otherwise<false>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
 }
 
 int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                       size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    const auto parts = message_parts(header, header_bytes, payload, payload_bytes);
-    return static_cast<int>(engine->send_now<true>(*peer, parts, tag));
+    if (leaves_in_lane(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
+    return send_otherwise<true>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
 }
 
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {
@@ -286,6 +300,12 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
         *engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
 }
 
+bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                         uint64_t bytes) noexcept {
+    if (engine->leaves_in_lane(*to, of_match(place, tag), data, bytes)) return true;
+    return with_memory(*engine, [&] { return engine->match_leaves_now(*to, of_match(place, tag), data, bytes); });
+}
+
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) noexcept {
     return with_memory(*engine, [&] {
@@ -293,6 +313,11 @@ bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t plac
             return matching.sending.send(*to, of_match(place, tag), data, bytes, synchronous, *send);
         });
     });
+}
+
+bool velo_match_post_now(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
+                         velo_match_receive_t* receive) noexcept {
+    return engine->post_unheard(of_match(place, tag), buffer, capacity, *receive);
 }
 
 bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,

@@ -62,10 +62,19 @@ void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) VELO_
 /* `peer`: a connected one; NULL: this process. NULL: there is no memory. */
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
+/* Sends a short message, if it can leave at once. False: nothing has happened; velo_match_send() does the rest. */
+bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                         uint64_t bytes) VELO_NOEXCEPT;
+
 /* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not
  * called. */
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
+
+/* Posts a receive, if that needs nothing else: no message waits for one. False: nothing has happened;
+ * velo_match_receive() does the rest. */
+bool velo_match_post_now(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
+                         velo_match_receive_t* receive) VELO_NOEXCEPT;
 
 /* Receives into `buffer`. `from`: the process that `source` is; NULL: any. True: it is done, and
  * `receive_done` is not called. */

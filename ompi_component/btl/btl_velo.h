@@ -108,6 +108,19 @@ typedef struct mca_btl_velo_registration_t {
 } mca_btl_velo_registration_t;
 OBJ_CLASS_DECLARATION(mca_btl_velo_registration_t);
 
+static inline mca_btl_velo_endpoint_t *mca_btl_velo_endpoint_of(mca_btl_velo_process_t *process,
+                                                                const mca_btl_velo_module_t *module)
+{
+    switch (module->path) {
+    case VELO_PATH_ON_NODE:
+        return &process->on_node;
+    case VELO_PATH_DEVICE:
+        return &process->device;
+    default:
+        return &process->one_sided;
+    }
+}
+
 /* btl_velo_module.c */
 void mca_btl_velo_module_init(mca_btl_velo_module_t *module, velo_path_t path);
 bool mca_btl_velo_accepts(void *context, uint8_t tag);
@@ -116,7 +129,6 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
 void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
 
 /* btl_velo_peers.c */
-mca_btl_velo_endpoint_t *mca_btl_velo_endpoint_of(mca_btl_velo_process_t *process, const mca_btl_velo_module_t *module);
 int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                            mca_btl_base_endpoint_t **peers, struct opal_bitmap_t *reachable);
 int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,

@@ -35,18 +35,6 @@ static mca_btl_velo_process_t *find_process(uint64_t key)
                : NULL;
 }
 
-mca_btl_velo_endpoint_t *mca_btl_velo_endpoint_of(mca_btl_velo_process_t *process, const mca_btl_velo_module_t *module)
-{
-    switch (module->path) {
-    case VELO_PATH_ON_NODE:
-        return &process->on_node;
-    case VELO_PATH_DEVICE:
-        return &process->device;
-    default:
-        return &process->one_sided;
-    }
-}
-
 /* The process of that name, which is made if it is not known; NULL: there is no memory. */
 static mca_btl_velo_process_t *process_for(uint64_t key)
 {

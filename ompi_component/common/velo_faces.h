@@ -25,8 +25,12 @@ typedef struct {
     int (*progress)(void);
     void (*open_matching)(velo_engine_t *engine, const velo_match_host_t *host);
     velo_match_peer_t *(*peer_of)(velo_engine_t *engine, velo_peer_t *peer);
+    bool (*send_now)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
+                     uint64_t bytes);
     bool (*send)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                  uint64_t bytes, bool synchronous, velo_match_send_t *send);
+    bool (*post_now)(velo_engine_t *engine, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
+                     velo_match_receive_t *receive);
     bool (*receive)(velo_engine_t *engine, velo_match_peer_t *from, uint64_t place, int32_t tag, void *buffer,
                     uint64_t capacity, velo_match_receive_t *receive);
     bool (*cancel)(velo_engine_t *engine, velo_match_receive_t *receive);

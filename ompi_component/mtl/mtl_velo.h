@@ -68,6 +68,22 @@ static inline uint64_t mca_mtl_velo_place(const ompi_communicator_t *comm, int r
     return velo_place(VELO_CONTEXT_OF(comm), rank);
 }
 
+/* The process of that rank; NULL: mca_mtl_velo_peer() finds it. */
+static inline velo_match_peer_t *mca_mtl_velo_known_peer(ompi_communicator_t *comm, int rank)
+{
+    ompi_proc_t *proc = ompi_group_peer_lookup_existing(comm->c_remote_group, rank);
+
+    return OPAL_LIKELY(NULL != proc) ? (velo_match_peer_t *) proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] : NULL;
+}
+
+/* Whether a convertor's data lies in one piece that need not be packed: what ompi_mtl_datatype_pack() looks at first.
+ */
+static inline bool mca_mtl_velo_in_one_piece(const opal_convertor_t *convertor)
+{
+    return !OPAL_ENABLE_HETEROGENEOUS_SUPPORT && OPAL_LIKELY(NULL != convertor->pDesc)
+           && opal_datatype_is_contiguous_memory_layout(convertor->pDesc, convertor->count);
+}
+
 /* The process of that rank; NULL: it is not reached, which the user has been told. */
 static inline velo_match_peer_t *mca_mtl_velo_peer(ompi_communicator_t *comm, int rank)
 {

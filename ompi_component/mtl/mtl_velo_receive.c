@@ -65,15 +65,13 @@ static inline __opal_attribute_always_inline__ int prepare(mca_mtl_velo_request_
     return OMPI_SUCCESS;
 }
 
-int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
-                       opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
+static int __attribute__((noinline)) irecv_otherwise(ompi_communicator_t *comm, int src, int tag,
+                                                     opal_convertor_t *convertor, mca_mtl_velo_request_t *request)
 {
-    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
     velo_match_peer_t *peer = NULL;
     void *buffer;
     int rc = source_of(comm, src, &peer);
 
-    (void) mtl;
     if (OPAL_LIKELY(OMPI_SUCCESS == rc)) {
         rc = prepare(request, convertor, &buffer);
     }
@@ -81,11 +79,32 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
         return rc;
     }
     if (mca_mtl_velo.faces->receive(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, src), tag, buffer,
-                                    request->capacity,
-                                    &request->match.receive)) {
+                                    request->capacity, &request->match.receive)) {
         finish(request);
     }
     return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
+                       opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+
+    (void) mtl;
+    /* A process that is waited for has to be connected, for its end to be noticed. */
+    if (OPAL_LIKELY((MPI_ANY_SOURCE == src || NULL != mca_mtl_velo_known_peer(comm, src))
+                    && mca_mtl_velo_in_one_piece(convertor))) {
+        request->packed = NULL;
+        request->receives = true;
+        request->capacity = convertor->local_size;
+        /* cm has prepared it from the program's buffer; a sender's it prepares from where the data begins. */
+        if (OPAL_LIKELY(mca_mtl_velo.faces->post_now(mca_mtl_velo.engine, mca_mtl_velo_place(comm, src), tag,
+                                                     convertor->pBaseBuf + convertor->pDesc->true_lb,
+                                                     convertor->local_size, &request->match.receive))) {
+            return OMPI_SUCCESS;
+        }
+    }
+    return irecv_otherwise(comm, src, tag, convertor, request);
 }
 
 int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_request, int flag)

@@ -50,8 +50,20 @@ void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
     }
 }
 
-int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
-                      opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
+/* Sends what needs nothing but its bytes, and does not wait, as most do. False: nothing has happened. */
+static inline __opal_attribute_always_inline__ bool sent_now(ompi_communicator_t *comm, int dest, int tag,
+                                                             opal_convertor_t *convertor,
+                                                             mca_pml_base_send_mode_t mode)
+{
+    velo_match_peer_t *peer = mca_mtl_velo_known_peer(comm, dest);
+
+    return OPAL_LIKELY(NULL != peer && MCA_PML_BASE_SEND_SYNCHRONOUS != mode && mca_mtl_velo_in_one_piece(convertor))
+           && mca_mtl_velo.faces->send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
+                                           tag, convertor->pBaseBuf, convertor->local_size);
+}
+
+static int __attribute__((noinline))
+send_waiting(ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
     velo_match_peer_t *peer;
     mca_mtl_velo_request_t request;
@@ -61,7 +73,6 @@ int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int
     size_t bytes;
     int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
 
-    (void) mtl;
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
@@ -80,19 +91,23 @@ int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int
     return OMPI_SUCCESS;
 }
 
-int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
-                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode, bool blocking,
-                       mca_mtl_request_t *mtl_request)
+int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
+                      opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
-    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    (void) mtl;
+    return sent_now(comm, dest, tag, convertor, mode) ? OMPI_SUCCESS : send_waiting(comm, dest, tag, convertor, mode);
+}
+
+static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, int dest, int tag,
+                                                     opal_convertor_t *convertor, mca_pml_base_send_mode_t mode,
+                                                     mca_mtl_velo_request_t *request)
+{
     velo_match_peer_t *peer;
     bool packed;
     void *data;
     size_t bytes;
     int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
 
-    (void) mtl;
-    (void) blocking;
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
@@ -103,5 +118,22 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request->match.send)) {
         finish(request);
     }
+    return OMPI_SUCCESS;
+}
+
+int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
+                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode, bool blocking,
+                       mca_mtl_request_t *mtl_request)
+{
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+
+    (void) mtl;
+    (void) blocking;
+    if (!sent_now(comm, dest, tag, convertor, mode)) {
+        return isend_otherwise(comm, dest, tag, convertor, mode, request);
+    }
+    request->packed = NULL;
+    request->receives = false;
+    finish(request);
     return OMPI_SUCCESS;
 }

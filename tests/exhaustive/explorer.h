@@ -6,6 +6,7 @@
 /// its goal) and livelock (a set of states without a way out) alike.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -76,9 +77,14 @@ class KeySet {
     static constexpr uint32_t kEmpty = ~uint32_t{0};
 
     static uint64_t hash_of(const Key& key) {
-        uint64_t hash = 0xcbf29ce484222325;
-        for (const uint8_t byte : key) hash = (hash ^ byte) * 0x100000001b3;
-        return hash ^ (hash >> 29);
+        uint64_t hash = key.size();
+        for (size_t at = 0; at < key.size(); at += sizeof hash) {
+            uint64_t word = 0;
+            std::memcpy(&word, key.data() + at, std::min(sizeof word, key.size() - at));
+            hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+            hash ^= hash >> 32;
+        }
+        return hash;
     }
 
     [[nodiscard]] bool equals(uint32_t id, const Key& key) const {

@@ -187,13 +187,19 @@ void matching(Input& input) {
         velo_match_status_t status;
         switch (input.below(8)) {
             case 0:
-                (void)velo_match_receive(victim.engine, from, velo_place(3, source), tag, memory.data(),
-                                         input.below(1025), &receives.emplace_back());
+                if (const uint64_t length = input.below(1025); !velo_match_post_now(
+                        victim.engine, velo_place(3, source), tag, memory.data(), length, &receives.emplace_back()))
+                    (void)velo_match_receive(victim.engine, from, velo_place(3, source), tag, memory.data(), length,
+                                             &receives.back());
                 break;
             case 1: {
                 const uint64_t length = input.flag() ? input.below(300) : input.below(8193);
-                (void)velo_match_send(victim.engine, input.below(8) == 0 ? self : other, velo_place(3, 0), 1,
-                                      sent.data(), length, input.flag(), &sends.emplace_back());
+                velo_match_peer_t* const to = input.below(8) == 0 ? self : other;
+                const bool synchronous = input.flag();
+                if (synchronous ||
+                    !velo_match_send_now(victim.engine, to, velo_place(3, 0), 1, sent.data(), length))
+                    (void)velo_match_send(victim.engine, to, velo_place(3, 0), 1, sent.data(), length, synchronous,
+                                          &sends.emplace_back());
                 break;
             }
             case 2: {

@@ -54,13 +54,19 @@ class MatchEngine : public testing::Test {
             velo_progress(job_[1].engine);
         }
     }
-    /// From 0 to 1. Whether it was done at once.
+    /// From 0 to 1, as a host does. Whether it was done at once.
     bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
               bool synchronous = false) {
+        if (!synchronous && send_now(tag, data)) return true;
         return velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size(),
                                synchronous, &send);
     }
+    bool send_now(int tag, const std::vector<std::byte>& data) {
+        return velo_match_send_now(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
+    }
     bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
+        if (velo_match_post_now(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive))
+            return false;
         return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,
                                   buffer.data(), buffer.size(), &receive);
     }
@@ -118,6 +124,75 @@ TEST_F(MatchEngine, later_messages_leave_eagerly) {
     EXPECT_EQ(job_[0].counters().match_tx_eager, 1u);
     EXPECT_EQ(job_[0].counters().match_tx_requests, 1u);
     EXPECT_GT(job_[1].counters().match_records_hwm, 0u);
+}
+
+TEST_F(MatchEngine, a_short_message_leaves_now_where_nothing_waits_before_it) {
+    const std::vector<std::byte> data = pattern(8, 1);
+    EXPECT_FALSE(send_now(1, data)) << "no room is granted yet";
+    velo_match_send_t first;
+    EXPECT_FALSE(send(1, data, first));
+    progress();
+    for (const size_t bytes : {8, 0, 24, 25, 1000}) EXPECT_TRUE(send_now(1, pattern(bytes, 1))) << bytes;
+    const std::vector<std::byte> longer = pattern(200'000, 2);
+    EXPECT_FALSE(send_now(1, longer)) << "it is fetched";
+    velo_match_send_t waits;
+    EXPECT_FALSE(send(1, longer, waits));
+    EXPECT_FALSE(send_now(1, data)) << "it would overtake the one that waits";
+}
+
+TEST_F(MatchEngine, a_receive_is_posted_now_where_no_message_waits_for_one) {
+    std::vector<std::byte> buffer(8);
+    velo_match_receive_t receive;
+    velo_match_send_t sent;
+    const auto post_now = [&] {
+        return velo_match_post_now(job_[1].engine, velo_place(3, 0), 1, buffer.data(), buffer.size(), &receive);
+    };
+    EXPECT_TRUE(post_now());
+    (void)send(1, pattern(8, 1), sent);
+    progress();
+    EXPECT_EQ(done_[1].receives, std::vector{&receive});
+    EXPECT_EQ(buffer, pattern(8, 1));
+    (void)send(2, pattern(8, 2), sent);
+    progress();
+    EXPECT_FALSE(post_now()) << "one that is unexpected may be what it wants";
+    EXPECT_TRUE(this->receive(2, buffer, receive));
+    EXPECT_EQ(buffer, pattern(8, 2));
+}
+
+/// Of all lengths, by whichever call takes them, through a ring that is full at times; some before their receives, some
+/// after them.
+TEST_F(MatchEngine, messages_keep_their_order_whichever_call_sends_them) {
+    std::mt19937 random(7);
+    constexpr size_t kMessages = 20'000;
+    constexpr size_t kLengthMax = 120;
+    std::deque<std::vector<std::byte>> sent;
+    std::deque<std::vector<std::byte>> received;
+    std::deque<velo_match_receive_t> receives;
+    std::deque<velo_match_send_t> sends;
+    size_t now = 0;
+    while (received.size() < kMessages) {
+        if (sent.size() < kMessages && (sent.size() < received.size() + 100 || random() % 4 == 0)) {
+            const size_t length = random() % 3 != 0 ? random() % 25 : random() % kLengthMax;
+            const auto& data = sent.emplace_back(pattern(length, static_cast<uint32_t>(sent.size())));
+            if (send_now(1, data)) {
+                ++now;
+            } else {
+                (void)velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), 1, data.data(), data.size(),
+                                      random() % 64 == 0, &sends.emplace_back());
+            }
+        } else {
+            (void)receive(1, received.emplace_back(kLengthMax), receives.emplace_back());
+        }
+        if (random() % 8 == 0) velo_progress(job_[0].engine);
+        if (random() % 64 == 0) progress();
+    }
+    progress();
+    EXPECT_GT(now, kMessages / 10);
+    for (size_t i = 0; i < kMessages; ++i) {
+        ASSERT_EQ(receives[i].bytes, sent[i].size()) << i;
+        received[i].resize(sent[i].size());
+        ASSERT_EQ(received[i], sent[i]) << i;
+    }
 }
 
 /// A request, an answer, and the word that it was fetched; without memory for data also the wish for its handle, and

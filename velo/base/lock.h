@@ -13,6 +13,8 @@ class OptionalLock {
   public:
     explicit OptionalLock(bool threads) : threads_(threads) {}
 
+    /// Several may use what it protects.
+    [[nodiscard]] bool threads() const { return threads_; }
     void lock() {
         if (threads_) lock_slow();
     }

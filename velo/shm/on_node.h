@@ -111,14 +111,20 @@ class OnNode {
     }
 
     /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.
-    [[nodiscard, gnu::always_inline]] bool send_line(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+    [[nodiscard]] bool send_line(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
         if (!to.out || to.dead || !to.out.send_line(parts, tag, wake)) return false;
+        sent_in_lane(peer, wake);
+        return true;
+    }
+    /// The ring that send_line() has used, which stays while the peer does. A message may be sent there without a look
+    /// at the peer; then sent_in_lane() has to be called.
+    [[nodiscard]] RingProducer* lane(PeerIndex peer) { return &peers_[peer]->out; }
+    [[gnu::always_inline]] void sent_in_lane(PeerIndex peer, bool wake) {
         ++counters_.messages_sent;
         if (wake) [[unlikely]]
-            ring_doorbell(to);
-        return true;
+            ring_doorbell(*peers_[peer]);
     }
 
     /// The same of one that takes several lines, to a peer that keeps up; a stream's messages go to the deep area.

@@ -141,49 +141,40 @@ class RingProducer {
         return asleep();
     }
 
-    /// Sends a host's message that fits one line, if there is room. `wake`: see commit().
-    /// Values known before the copies are kept in locals: bytes may alias anything.
-    [[nodiscard, gnu::always_inline]] bool send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
-        const uint64_t position = position_;
-        const uint64_t lines = ring_.geometry.lines;
-        RingControl* const control = ring_.control;
-        const uint32_t bytes = parts.bytes();
-        const bool small = bytes <= kCellBytesMax;
-        Cell* const second = open_;
-        if (second != nullptr && small) {
-            put(second->data, parts);
+    /// Sends a host's message of `bytes` <= kInlineBytesMax, which put(to) writes, in the second half of the last line
+    /// or in the next one. False: that is not ready; send_line() knows why. `wake`: see commit().
+    template <class Put>
+    [[nodiscard, gnu::always_inline]] bool send_in_ready_line(uint32_t bytes, uint8_t tag, bool& wake, Put&& put) {
+        Cell* place = open_;
+        uint64_t half = 0;
+        if (place == nullptr || bytes > kCellBytesMax) {
+            // The line behind the message is clear, so both are free.
+            if (cleared_ < position_ + 2) [[unlikely]]
+                return false;
+            place = &Cell::first_of(ring_.line(position_++));
             open_ = nullptr;
-            second->header.store(LineHeader::of_line(tag, bytes), std::memory_order_release);
-            ++messages_;
-            wake = control->sleep.dormant.load(std::memory_order_relaxed) != 0;
-            return true;
+            if (bytes <= kCellBytesMax) {
+                open_ = place + 1;
+                open_->header.store(0, std::memory_order_relaxed);
+                half = LineHeader::kHalf;
+            }
+        } else {
+            open_ = nullptr;
         }
-        if (!has_lines(2)) return false;
-        Line& line = ring_.line(position);
-        Line* const ahead = ring_.lines;
-        const uint64_t clear_end = std::min(position + 3, consumed_lines_ + lines);
-        uint64_t cleared = std::max(cleared_, position + 1);
-        open_ = nullptr;
-        uint64_t word = LineHeader::of_line(tag, bytes);
-        if (small) {
-            Cell& other = Cell::second_of(line);
-            other.header.store(0, std::memory_order_relaxed);
-            open_ = &other;
-            word |= LineHeader::kHalf;
-        }
-        put(line.data, parts);
-        // As in publish().
-        if (cleared == position + 1) [[unlikely]]
-            ahead[cleared++ & (lines - 1)].header.store(0, std::memory_order_relaxed);
-        line.header.store(word, std::memory_order_release);
-        for (; cleared < clear_end; ++cleared) {
-            ahead[cleared & (lines - 1)].header.store(0, std::memory_order_relaxed);
-        }
-        cleared_ = cleared;
-        position_ = position + 1;
         ++messages_;
-        wake = control->sleep.dormant.load(std::memory_order_relaxed) != 0;
+        put(place->data);
+        // As in publish().
+        place->header.store(LineHeader::of_line(tag, bytes) | half, std::memory_order_release);
+        if (cleared_ == position_ + 1 && cleared_ - consumed_lines_ < ring_.geometry.lines)
+            ring_.line(cleared_++).header.store(0, std::memory_order_relaxed);
+        wake = asleep();
         return true;
+    }
+    /// The same, whatever has to be done first. False: there is no room.
+    [[nodiscard, gnu::always_inline]] bool send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
+        const uint32_t bytes = parts.bytes();
+        if ((open_ == nullptr || bytes > kCellBytesMax) && !has_ready_line()) return false;
+        return send_in_ready_line(bytes, tag, wake, [&parts](std::byte* to) { put(to, parts); });
     }
 
     /// The same of a message that lies in several lines. False: there is no room before the end of the area, or it is
@@ -238,6 +229,12 @@ class RingProducer {
         // visible before its header.
         line.header.store(header.pack(), std::memory_order_release);
         clear(std::min(position_ + lines + 1, consumed_lines_ + ring_.geometry.lines));
+    }
+    [[nodiscard]] bool has_ready_line() {
+        if (!has_lines(2)) return false;
+        cleared_ = std::max(cleared_, position_ + 1);
+        clear(position_ + 2);
+        return true;
     }
     /// Clears the lines before `end` that are not yet.
     void clear(uint64_t end) {

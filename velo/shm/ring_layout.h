@@ -73,9 +73,12 @@ struct LineHeader {
     [[nodiscard, gnu::always_inline]] static constexpr bool is_of_line(uint64_t word, uint64_t taken = 0) {
         constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
         static_assert(kHalf >> 16 == kCellBytes && kInlineBytesMax - kCellBytes == kCellBytesMax);
-        // A second cell that says that another one follows has room for less than nothing.
-        const auto room = static_cast<int64_t>(kInlineBytesMax - taken - (word >> 16 & kCellBytes));
-        return (word & ~(kTagAndBytes | kHalf)) == of_line(0, 0) && static_cast<int64_t>(word >> 32) <= room;
+        const uint64_t half = word >> 16 & kCellBytes;
+        // No other one can follow a second cell.
+        if ((word & ~(kTagAndBytes | kHalf)) != of_line(0, 0) || (taken & half) != 0) [[unlikely]]
+            return false;
+        const uint64_t bytes = word >> 32;
+        return bytes <= kCellBytesMax || ((taken | half) == 0 && bytes <= kInlineBytesMax);
     }
     [[nodiscard]] static constexpr uint8_t tag_of(uint64_t word) { return static_cast<uint8_t>(word >> 24); }
     [[nodiscard]] static constexpr uint32_t bytes_of(uint64_t word) {
