@@ -83,11 +83,11 @@ TEST(EngineContainers, both_send_by_a_networks_device_or_both_refuse) {
         ASSERT_EQ(connect_apart(ranks[i], ranks[1 - i], peers[i]).has_value(), !over_network());
     }
     if (!over_network()) return;
+    velo_send_t sends[2] = {};
     for (int i : {0, 1}) {
         EXPECT_EQ(velo_peer_path(peers[i]), VELO_PATH_DEVICE);
         EXPECT_FALSE(velo_peer_attachable(peers[i]));
-        velo_send_t send = {};
-        (void)velo_send(ranks[i].engine, peers[i], &send, 1);
+        (void)velo_send(ranks[i].engine, peers[i], &sends[i], 1);
     }
     for (int round = 0; round < 2'000'000 && (ranks[0].inbox.empty() || ranks[1].inbox.empty()); ++round) {
         for (Rank& rank : ranks) velo_progress(rank.engine);
