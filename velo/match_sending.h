@@ -24,12 +24,9 @@ class MatchSending {
 
     MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
-    /// True: it is done.
+    /// Of any length, now or later. True: it is done.
     bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
-              velo_match_send_t& face) {
-        return (!synchronous && leaves_now(to, envelope, data, bytes)) ||
-               send_otherwise(to, envelope, data, bytes, synchronous, face);
-    }
+              velo_match_send_t& face);
     /// True: a short message has left, in granted room, and is done. False: nothing has happened.
     [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
     /// A message that was queued has left, or never will.
@@ -93,9 +90,6 @@ class MatchSending {
             return;
         send.to->choice->ended(send.bytes, !send.fetched, [this] { return core_.system.now_ns(); });
     }
-    /// Sends what is long, or does not leave at once.
-    [[gnu::noinline]] bool send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                          uint64_t bytes, bool synchronous, velo_match_send_t& face);
     void pump(MatchPeer& to);
     void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
     void leave(MatchSend& send, WireTag tag, std::span<const std::byte> header);
@@ -133,8 +127,8 @@ bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelop
 }
 
 template <class Env>
-bool MatchSending<Env>::send_otherwise(MatchPeer& to, const match::Envelope& envelope, const void* data,
-                                       uint64_t bytes, bool synchronous, velo_match_send_t& face) {
+bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
+                             bool synchronous, velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.to = &to;
     send.data = data;

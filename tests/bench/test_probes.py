@@ -3,6 +3,7 @@
 import os
 import subprocess
 import unittest
+from multiprocessing.pool import ThreadPool
 
 from velobench.openmpi import BUILD, OpenMpi
 
@@ -32,9 +33,21 @@ BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS",
             ("outstanding", "BYTES", ("label", "8"), ("/nowhere",)))
 
 
+def run(command):
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def run_all(commands):
+    """Their results; some at once, because mpirun waits for a second where a rank fails."""
+    with ThreadPool(8) as pool:
+        return pool.map(run, commands)
+
+
 class Numbers(unittest.TestCase):
     def refused(self, command, name, text, head=""):
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        self.says_that_it_refuses(run(command), name, text, head)
+
+    def says_that_it_refuses(self, result, name, text, head):
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
         self.assertRegex(result.stderr, rf"{head}.*{name}=")
         self.assertIn(f"{name}={text} is not a number from ", result.stderr)
@@ -60,25 +73,25 @@ class Numbers(unittest.TestCase):
         """One or the other word for each: the reading is one function, for which test_below_mpi has all."""
         mpi = OpenMpi()
         options = [(probe, name, (name,), ()) for probe, single, lists in OVER_MPI for name in (*single, *lists)]
-        for number, (probe, name, before, behind) in enumerate([*options, *BY_PLACE]):
-            text = ("58k", "4294967296")[number % 2]
+        cases = [(*case, ("58k", "4294967296")[number % 2]) for number, case in enumerate([*options, *BY_PLACE])]
+        commands = [[*mpi.command(2, mpi.sm), mpi.compile(probe), *before, text, *behind]
+                    for probe, _, before, behind, text in cases]
+        for (probe, name, _, _, text), result in zip(cases, run_all(commands)):
             with self.subTest(probe=probe, name=name, text=text):
-                command = [*mpi.command(2, mpi.sm), mpi.compile(probe), *before, text, *behind]
-                self.refused(command, name, text, f"{probe}: ")
+                self.says_that_it_refuses(result, name, text, f"{probe}: ")
 
     def test_pairs_are_of_two_ranks(self):
         mpi = OpenMpi()
-        for text in ("0-0", "0-2", "1", "0-1-", "0-+1", "-1-0"):
+        texts = ("0-0", "0-2", "1", "0-1-", "0-+1", "-1-0")
+        commands = [[*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pairs", text] for text in texts]
+        for text, result in zip(texts, run_all(commands)):
             with self.subTest(text):
-                result = subprocess.run([*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pairs", text],
-                                        capture_output=True, text=True, check=False, timeout=60)
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(f"--pairs: '{text}' is not a pair of two of the job's 2 ranks", result.stderr)
 
     def test_pairs_are_pinned_or_not(self):
         mpi = OpenMpi()
-        result = subprocess.run([*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pinned", "maybe"],
-                                capture_output=True, text=True, check=False, timeout=60)
+        result = run([*mpi.command(2, mpi.sm), mpi.compile("pairs"), "--pinned", "maybe"])
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("pairs: --pinned takes yes or no", result.stderr)
 

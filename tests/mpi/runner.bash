@@ -8,9 +8,9 @@
 source "${BASH_SOURCE[0]%/*}/../job.bash"
 
 all_layouts=(one_node one_rank_a_node two_ranks_a_node)
-options+=([--btl]=word [--np]=word [--layout]=list [--timeout]=word [--quick]=flag
+options+=([--btl]=word [--np]=word [--layout]=list [--timeout]=word [--quick]=flag [--without]=list
     [--only]=program [--skip]=program [--seed]=program)
-btl='' np='2 4 8' layout=() timeout=120 quick='' programs=()
+btl='' np='2 4 8' layout=() timeout=120 quick='' without=() programs=()
 
 contains() { [[ " ${*:2} " == *" $1 "* ]]; }
 
@@ -21,11 +21,16 @@ operand() {
 
 # begin_programs WORD...
 begin_programs() {
+    local name
     begin -- "$@"
     seconds_max=$timeout
     read -r -a np_list <<<"${np//,/ }"
     read -r -a layouts <<<"${layout[*]//,/ }"
     ((${#programs[@]})) || programs=("${all_programs[@]}")
+    for name in "${without[@]}"; do
+        contains "$name" "${all_programs[@]}" || wrong "there is no program $name; known: ${all_programs[*]}"
+        mapfile -t programs < <(printf '%s\n' "${programs[@]}" | grep -vxF "$name")
+    done
     # Only velo can be told to see one machine as several nodes.
     if [[ $btl ]]; then
         ((${#layouts[@]} == 0)) || wrong "--layout applies to velo, not to --btl $btl"
@@ -33,7 +38,6 @@ begin_programs() {
     elif ((${#layouts[@]} == 0)); then
         layouts=("${all_layouts[@]}")
     fi
-    local name
     for name in "${layouts[@]}"; do
         [[ $btl ]] || contains "$name" "${all_layouts[@]}" || wrong "unknown layout $name; known: ${all_layouts[*]}"
     done

@@ -92,7 +92,7 @@ TEST_P(ReservingJobs, move_everything_between_all) {
                 velo_rma(job[rank].engine, job[rank].peers[each.owner], &each.op);
         }
         job.drive([&] {
-            for (uint32_t rank = 0; rank < ranks; ++rank)
+            for (uint32_t rank = 0; rank < job.ranks.size(); ++rank)
                 if (job[rank].done.size() != all[rank].size()) return false;
             return true;
         });
