@@ -20,7 +20,16 @@ struct Envelope {
     int32_t source = 0;
     int32_t tag = 0;
 
-    friend constexpr bool operator==(const Envelope&, const Envelope&) = default;
+    /// Communicator and source, as they lie in memory: compared, hashed and stored as one.
+    [[nodiscard]] constexpr uint64_t place() const {
+        return uint64_t{static_cast<uint32_t>(source)} << 32 | context;
+    }
+    [[nodiscard]] static constexpr Envelope of(uint64_t place, int32_t tag) {
+        return {static_cast<uint32_t>(place), static_cast<int32_t>(place >> 32), tag};
+    }
+    friend constexpr bool operator==(const Envelope& a, const Envelope& b) {
+        return a.place() == b.place() && a.tag == b.tag;
+    }
 };
 
 /// A message leaves nothing open. Envelopes that a peer sent are tested with this before they are matched.
@@ -72,8 +81,8 @@ struct EnvelopeHash {
     [[nodiscard]] constexpr uint32_t operator()(const Envelope& envelope) const {
         constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
         constexpr uint64_t kOther = 0xc2b2ae3d27d4eb4f;
-        const uint64_t place = uint64_t{envelope.context} << 32 | static_cast<uint32_t>(envelope.source);
-        return static_cast<uint32_t>((place * kOther + static_cast<uint32_t>(envelope.tag) * kGolden) >> 32);
+        return static_cast<uint32_t>(
+            (envelope.place() * kOther + static_cast<uint32_t>(envelope.tag) * kGolden) >> 32);
     }
 };
 

@@ -41,7 +41,7 @@ class KeyTable {
 
     /// The oldest of this key, or kNone.
     [[nodiscard]] Ref first(const Envelope& key) const {
-        Ref found = bin(bin_of(key));
+        Ref found = *place_of(key);
         while (found != kNone && !(store_.key(found) == key)) found = store_.links(found).chain;
         return found;
     }
@@ -50,7 +50,7 @@ class KeyTable {
     [[gnu::always_inline]] void append(Ref entry, const Envelope& key) {
         auto& links = store_.links(entry);
         links.next = kNone;
-        Ref& head = bin(bin_of(key));
+        Ref& head = *recent_place_of(key);
         Ref oldest = head;
         while (oldest != kNone && !(store_.key(oldest) == key)) oldest = store_.links(oldest).chain;
         if (oldest != kNone) {
@@ -69,7 +69,7 @@ class KeyTable {
 
     /// The oldest of this key, which is not here any more, or kNone.
     [[gnu::always_inline]] Ref take_first(const Envelope& key) {
-        Ref* place = &bin(bin_of(key));
+        Ref* place = recent_place_of(key);
         while (*place != kNone && !(store_.key(*place) == key)) place = &store_.links(*place).chain;
         const Ref found = *place;
         if (found != kNone) unlink_first(found, *place);
@@ -85,7 +85,7 @@ class KeyTable {
             store_.links(after).previous = links.previous;
             return;
         }
-        Ref* place = &bin(bin_of(store_.key(entry)));
+        Ref* place = place_of(store_.key(entry));
         while (*place != entry) place = &store_.links(*place).chain;
         unlink_first(entry, *place);
     }
@@ -117,6 +117,16 @@ class KeyTable {
         place = links.next;
     }
 
+    [[nodiscard]] Ref* place_of(const Envelope& key) const { return &const_cast<KeyTable*>(this)->bin(bin_of(key)); }
+    /// The same, and remembered: messages of one envelope come after one another, and the receives for them do.
+    [[nodiscard, gnu::always_inline]] Ref* recent_place_of(const Envelope& key) {
+        if (!(key == recent_)) [[unlikely]] {
+            recent_ = key;
+            recent_place_ = place_of(key);
+        }
+        return recent_place_;
+    }
+
     /// The first bins have been divided already in this round of doubling.
     [[nodiscard]] uint32_t bin_of(const Envelope& key) const {
         const uint32_t hash = Hash{}(key);
@@ -129,7 +139,6 @@ class KeyTable {
         const auto segment = static_cast<uint32_t>(std::bit_width(i / kFirstBins)) - 1;
         return segments_[segment][i - (kFirstBins << segment)];
     }
-    [[nodiscard]] Ref bin(uint32_t i) const { return const_cast<KeyTable*>(this)->bin(i); }
 
     /// Without memory for another bin nothing is changed; lookups take longer then.
     [[gnu::cold, gnu::noinline]] void divide_bin() {
@@ -144,6 +153,7 @@ class KeyTable {
         Ref* stays = &bin(divided);
         Ref* moves = &bin(added);
         if (++bins_ == 2 * round_bins_) round_bins_ = bins_;
+        recent_place_ = place_of(recent_);
         while (entry != kNone) {
             Ref*& end = bin_of(store_.key(entry)) == divided ? stays : moves;
             *end = entry;
@@ -159,6 +169,8 @@ class KeyTable {
     uint32_t keys_ = 0;
     uint32_t bins_ = kFirstBins;
     uint32_t round_bins_ = kFirstBins;  ///< bins when the present round of doubling began
+    Envelope recent_;
+    Ref* recent_place_ = place_of(recent_);
 };
 
 }  // namespace velo::match

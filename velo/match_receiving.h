@@ -150,9 +150,9 @@ class MatchReceiving {
 
 template <class Env>
 inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
-    match::EagerHeader head;
-    if (!match::read_header(head, data, bytes)) [[unlikely]]
+    if (bytes < sizeof(match::EagerHeader)) [[unlikely]]
         return parts_.matching.malformed();
+    const auto head = match::EagerHeader::read(data);
     const match::Arrival arrival = {.envelope = head.envelope(),
                                     .bytes = bytes - sizeof head,
                                     .data = data + sizeof head,
@@ -170,8 +170,7 @@ inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data
 /// One that is unexpected, or whose sender waits for the match.
 template <class Env>
 void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
-    match::EagerHeader head;
-    std::memcpy(&head, data, sizeof head);
+    const auto head = match::EagerHeader::read(data);
     uint64_t number = 0;
     uint32_t header_bytes = sizeof head;
     const bool tells = (head.flags() & match::EagerHeader::kTellsNumber) != 0;

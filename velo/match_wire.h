@@ -53,6 +53,15 @@ struct EagerHeader {
         std::memcpy(to + offsetof(EagerHeader, context_and_flags), &context_and_flags, sizeof context_and_flags);
         std::memcpy(to + offsetof(EagerHeader, source), &source, sizeof source);
     }
+    /// By fields, too: a copy in memory would be read back by other widths than it was written with.
+    [[nodiscard, gnu::always_inline]] static EagerHeader read(const std::byte* from) {
+        EagerHeader header;
+        std::memcpy(&header.tag, from, sizeof tag);
+        std::memcpy(&header.context_and_flags, from + offsetof(EagerHeader, context_and_flags),
+                    sizeof context_and_flags);
+        std::memcpy(&header.source, from + offsetof(EagerHeader, source), sizeof source);
+        return header;
+    }
     /// It has no flags, and is a message's (is_of_message).
     [[nodiscard]] bool is_plain() const {
         const uint64_t place = uint64_t{static_cast<uint32_t>(source)} << 32 | context_and_flags;

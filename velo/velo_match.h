@@ -19,7 +19,7 @@ typedef struct velo_match_peer velo_match_peer_t;
  * receive: the same, where source and tag may be -1: any. A tag below -1 fits only itself. Communicator and
  * source are one argument, the `place`. */
 static inline uint64_t velo_place(uint32_t context, int32_t source) {
-    return (uint64_t)context << 32 | (uint32_t)source;
+    return (uint64_t)(uint32_t)source << 32 | context;
 }
 
 /* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change

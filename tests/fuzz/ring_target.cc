@@ -66,6 +66,16 @@ void ring(Input& input) {
                     ++in_use;
                     break;
                 }
+                if (word != 0 && consumer.is_of_lines(word)) {
+                    const uint32_t bytes = LineHeader::bytes_of(word);
+                    uint32_t lines = 0;
+                    std::byte* data = consumer.take_lines(word, lines);
+                    require(bytes > shm::kInlineBytesMax, "a shorter message is one of a line");
+                    require(inside(data, bytes), "a message lies inside its ring");
+                    use(data, bytes);
+                    ++in_use;
+                    break;
+                }
                 const RingConsumer::Peek seen = consumer.peek(message);
                 closed = seen == RingConsumer::Peek::kGarbage;
                 if (seen != RingConsumer::Peek::kMessage) break;

@@ -20,7 +20,7 @@ namespace velo::shm {
 namespace {
 
 constexpr OnNodeConfig config_for(uint64_t name) {
-    return {.name = name, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16};
+    return {.name = name, .geometry = {.lines = 128, .body_bytes = 16384}, .registrations_max = 16};
 }
 
 struct Inbox {
@@ -349,17 +349,48 @@ TEST_F(OnNodePair, a_short_message_that_was_waited_for_is_handed_up_at_once_and_
     EXPECT_EQ(inbox.messages.back().second, longer);
 }
 
-TEST_F(OnNodePair, only_a_peer_that_keeps_up_gets_messages_in_several_lines) {
-    const std::string text(200, 'x');
-    const auto send_lines = [&] { return a.send_lines(peer, {text.data(), text.data() + 8, 8, 192}, 0); };
+TEST_F(OnNodePair, only_a_peer_that_keeps_up_gets_messages_in_more_than_a_few_lines) {
+    const std::string text(kFewLinesBytesMax + 1, 'x');
+    const auto send_lines = [&](uint32_t bytes = kFewLinesBytesMax + 1) {
+        return a.send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0);
+    };
     EXPECT_FALSE(send_lines()) << "there is no ring yet";
     for (int i = 0; i < 8; ++i) ASSERT_EQ(send(a, peer, "x"), Status::kOk);
     EXPECT_FALSE(send_lines()) << "a stream";
+    EXPECT_TRUE(send_lines(kFewLinesBytesMax));
     b.poll(16, inbox);
     ASSERT_EQ(send(b, inbox.messages[0].first, "answer"), Status::kOk);
     Inbox answers;
     ASSERT_EQ(a.poll(16, answers), 1u);
     EXPECT_TRUE(send_lines());
+}
+
+TEST_F(OnNodePair, room_of_a_message_of_many_lines_is_given_back_before_the_next_one_and_of_few_ones_together) {
+    ASSERT_EQ(send(a, peer, "first"), Status::kOk);
+    ASSERT_EQ(b.poll(16, inbox), 1u);
+    ASSERT_EQ(send(b, inbox.messages[0].first, "answer"), Status::kOk);
+    Inbox answers;
+    ASSERT_EQ(a.poll(16, answers), 1u);
+    const std::string text(1000, 'x');
+    struct Reader : Inbox {
+        OnNode* sender = nullptr;
+        PeerIndex peer;
+        std::vector<uint64_t> unread;  // lines that the sender takes for unread, as each message is handed up
+        void deliver(PeerIndex from, const Message& message) {
+            Inbox::deliver(from, message);
+            RingFill fill;
+            ASSERT_TRUE(sender->fill(peer, fill));
+            unread.push_back(fill.lines_written - fill.lines_read);
+        }
+    } reader;
+    reader.sender = &a;
+    reader.peer = peer;
+    for (const uint32_t bytes : {1000u, 200u, 200u, 200u}) {
+        ASSERT_TRUE(a.send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0));
+    }
+    ASSERT_EQ(b.poll(16, reader), 4u);
+    EXPECT_EQ(reader.unread, (std::vector<uint64_t>{28, 12, 12, 12}));
+    EXPECT_FALSE(b.unread(inbox.messages[0].first));
 }
 
 TEST_F(OnNodePair, poll_takes_no_more_of_a_ring_than_its_budget) {

@@ -59,6 +59,11 @@ bool take_any(RingConsumer& consumer, bool by_word, Message& message) {
         message.data = consumer.take_line(word);
         return true;
     }
+    if (word != 0 && consumer.is_of_lines(word)) {
+        message = {.tag = LineHeader::tag_of(word), .bytes = LineHeader::bytes_of(word)};
+        message.data = consumer.take_lines(word, message.lines);
+        return true;
+    }
     const RingConsumer::Peek seen = consumer.peek(message);
     EXPECT_NE(seen, RingConsumer::Peek::kGarbage);
     if (seen != RingConsumer::Peek::kMessage) return false;

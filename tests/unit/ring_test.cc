@@ -381,5 +381,52 @@ TEST(Ring, a_line_in_halves_that_holds_more_than_a_cell_is_garbage) {
     }
 }
 
+TEST(Ring, a_message_of_lines_is_known_by_its_word) {
+    for (const uint32_t bytes : {kInlineBytesMax + 1, 120u, 121u, kFewLinesBytesMax, 2104u}) {
+        Ring ring({.lines = 256, .body_bytes = 8192});
+        ASSERT_TRUE(ring.send_lines(bytes, 5, 9));
+        const uint64_t word = ring.consumer.word();
+        EXPECT_FALSE(ring.consumer.is_of_line(word)) << bytes;
+        ASSERT_TRUE(ring.consumer.is_of_lines(word)) << bytes;
+        uint32_t lines = 0;
+        const std::byte* const data = ring.consumer.take_lines(word, lines);
+        EXPECT_EQ(lines, RingGeometry::lines_of(bytes));
+        EXPECT_EQ(ring.consumer.position(), lines);
+        for (uint32_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], std::byte{5});
+        ring.consumer.release();
+        EXPECT_TRUE(ring.send(bytes, 6));
+        EXPECT_TRUE(ring.receive(bytes, 6));
+    }
+}
+
+TEST(Ring, lines_that_would_pass_the_end_of_the_area_or_hold_something_else_are_not_taken) {
+    const LineHeader others[] = {{.message_class = MessageClass::kEngine, .bytes = 100},
+                                 {.bytes = 100, .measure = true},
+                                 {.bytes = 100, .in_body = true},
+                                 {.bytes = 100, .whole = true},
+                                 {.bytes = 100, .half = true},
+                                 {.bytes = 2105},
+                                 {.kind = LineHeader::Kind::kSkip, .bytes = 100}};
+    for (const LineHeader& header : others) {
+        Ring ring({.lines = 64, .body_bytes = 8192});
+        RingView(ring.memory, ring.geometry).lines[0].header.store(header.pack());
+        EXPECT_FALSE(ring.consumer.is_of_lines(ring.consumer.word())) << std::hex << header.pack();
+    }
+    Ring ring({.lines = 16, .body_bytes = 4096});
+    for (int i = 0; i < 14; ++i) {
+        ASSERT_TRUE(ring.send(30, 1));
+        ASSERT_TRUE(ring.receive(30, 1));
+    }
+    const auto store = [&ring](uint32_t bytes) {
+        RingView(ring.memory, ring.geometry).lines[14].header.store(LineHeader{.bytes = bytes}.pack());
+    };
+    store(120);
+    EXPECT_TRUE(ring.consumer.is_of_lines(ring.consumer.word()));
+    store(121);
+    EXPECT_FALSE(ring.consumer.is_of_lines(ring.consumer.word())) << "three lines, two before the end";
+    Message message;
+    EXPECT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kGarbage);
+}
+
 }  // namespace
 }  // namespace velo::shm

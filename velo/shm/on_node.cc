@@ -171,7 +171,7 @@ Status OnNode::answer_contact(const Contact& contact, base::Failure& failure) {
 }
 
 /// Answers a contact, keeps it for another try, or gives it up with the messages in its ring.
-void OnNode::try_contact(Unanswered waiting, uint64_t now) {
+void OnNode::try_contact(UnansweredContact waiting, uint64_t now) {
     // Without the proof it comes from none that was given the address, and carries nothing for this process.
     if (waiting.contact.proof != segment_.address().token) {
         ++counters_.contacts_refused;
@@ -191,7 +191,7 @@ void OnNode::try_contact(Unanswered waiting, uint64_t now) {
     unanswered_.push_back(waiting);
 }
 
-void OnNode::refuse_contact(const Unanswered& waiting, Loss::Cause cause) {
+void OnNode::refuse_contact(const UnansweredContact& waiting, Loss::Cause cause) {
     ++counters_.contacts_refused;
     const OnNodeAddress& sender = waiting.contact.sender;
     if (const auto known = by_name_.find(sender.name); known != by_name_.end()) {
@@ -241,7 +241,7 @@ void OnNode::poll_liveness(std::vector<PeerIndex>& died) {
         died.emplace_back(index);
     }
     const uint64_t now = base::monotonic_ns();
-    for (const Unanswered& waiting : std::exchange(unanswered_, {})) try_contact(waiting, now);
+    for (const UnansweredContact& waiting : std::exchange(unanswered_, {})) try_contact(waiting, now);
 }
 
 /// Takes a ring out of those that are polled each time. False: it is not among them.

@@ -70,6 +70,21 @@ struct OnNodeCounters {
     uint64_t rings_attached = 0;
 };
 
+/// A sender's first word: where its ring is. `proof` is the receiver's own token, which only those that were given its
+/// address know.
+struct Contact {
+    OnNodeAddress sender;
+    uint64_t proof = 0;
+    uint64_t ring_offset = 0;
+    RingGeometry geometry;
+};
+/// A contact that waits for another try.
+struct UnansweredContact {
+    Contact contact;
+    uint64_t since_ns = 0;
+    base::Failure failure;  ///< of the last try
+};
+
 class OnNode {
   public:
     /// Throws base::SetupError.
@@ -127,11 +142,13 @@ class OnNode {
             ring_doorbell(*peers_[peer]);
     }
 
-    /// The same of one that takes several lines, to a peer that keeps up; a stream's messages go to the deep area.
+    /// The same of one that takes several lines. Longer ones of a stream go to the deep area.
     [[nodiscard, gnu::noinline]] bool send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
-        if (!to.out || to.dead || streaming(to) || !to.out.send_lines(parts, tag, wake)) return false;
+        if (!to.out || to.dead || (parts.bytes() > kFewLinesBytesMax && streaming(to)) ||
+            !to.out.send_lines(parts, tag, wake))
+            return false;
         ++counters_.messages_sent;
         if (wake) [[unlikely]]
             ring_doorbell(to);
@@ -229,26 +246,10 @@ class OnNode {
     [[nodiscard]] base::AtuTable& atu() { return atu_; }
     [[nodiscard]] uint32_t message_bytes_max() const { return config_.geometry.message_bytes_max(); }
     [[nodiscard]] const OnNodeCounters& counters() const { return counters_; }
-    [[nodiscard]] uint32_t peers() const {
-        return static_cast<uint32_t>(peers_.size() - spare_peers_.size());
-    }
+    [[nodiscard]] uint32_t peers() const { return static_cast<uint32_t>(peers_.size() - spare_peers_.size()); }
 
   private:
-    /// A sender's first word: where its ring is. `proof` is the receiver's own token, which only those
-    /// that were given its address know.
-    struct Contact {
-        OnNodeAddress sender;
-        uint64_t proof = 0;
-        uint64_t ring_offset = 0;
-        RingGeometry geometry;
-    };
     using ContactRing = base::MpscRing<Contact>;
-    /// A contact that waits for another try.
-    struct Unanswered {
-        Contact contact;
-        uint64_t since_ns = 0;
-        base::Failure failure;  ///< of the last try
-    };
     static constexpr uint32_t kContacts = 64;
     static constexpr uint32_t kDoorbellWords = 16;
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
@@ -283,8 +284,7 @@ class OnNode {
         bool waited = false;  ///< the last poll found nothing in its ring
         bool dead = false;
         bool lost = false;  ///< and reported
-        uint64_t short_since_ns =
-            0;  ///< there is no memory for the ring to it; 0: there is, or it was not asked for
+        uint64_t short_since_ns = 0;  ///< there is no memory for the ring to it; 0: there is, or none was asked for
         uint64_t next_try_ns = 0;
     };
 
@@ -312,8 +312,8 @@ class OnNode {
     [[gnu::cold]] void lose(PeerIndex index, Loss::Cause cause, base::Failure failure = {});
     void ring_doorbell(Peer& peer);
     [[gnu::cold]] Status answer_contact(const Contact& contact, base::Failure& failure);
-    [[gnu::cold]] void try_contact(Unanswered contact, uint64_t now);
-    void refuse_contact(const Unanswered& contact, Loss::Cause cause);
+    [[gnu::cold]] void try_contact(UnansweredContact contact, uint64_t now);
+    void refuse_contact(const UnansweredContact& contact, Loss::Cause cause);
     void take_contacts() {
         Contact contact;
         while (contacts_.pop(contact)) [[unlikely]] {
@@ -326,6 +326,10 @@ class OnNode {
     void fall_asleep(PeerIndex peer);
     void close_ring(PeerIndex peer);
     bool stop_polling(PeerIndex peer);
+    /// The next message of a ring, whatever it is. Returns the number of its lines; 0: it stays. `unreleased`: messages
+    /// before it, which are given back with it.
+    template <class Handler>
+    [[nodiscard, gnu::noinline]] uint32_t hand_up_other(PeerIndex index, uint32_t& unreleased, Handler& handler);
 
     OnNodeConfig config_;
     base::SharedSegment segment_;
@@ -339,12 +343,30 @@ class OnNode {
     std::unordered_map<uint64_t, PeerIndex> by_name_;
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;
-    std::vector<Unanswered> unanswered_;
+    std::vector<UnansweredContact> unanswered_;
     base::LifeWatch life_;
     std::vector<Loss> losses_;
     size_t sweep_ = 0;
     OnNodeCounters counters_;
 };
+
+template <class Handler>
+uint32_t OnNode::hand_up_other(PeerIndex index, uint32_t& unreleased, Handler& handler) {
+    Peer& peer = *peers_[index];
+    Message message;
+    const RingConsumer::Peek seen = peer.in.peek(message);
+    if (seen == RingConsumer::Peek::kNothing) return 0;
+    if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
+        close_ring(index);
+        return 0;
+    }
+    if (!handler.accepts(message)) [[unlikely]]
+        return 0;
+    peer.in.take(message);
+    handler.deliver(index, message);
+    peer.in.release(std::exchange(unreleased, 0) + 1);
+    return message.lines;
+}
 
 template <class Handler>
 uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
@@ -357,7 +379,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         const PeerIndex index = active_[i];
         Peer& peer = *peers_[index];
         uint32_t messages = 0;
-        // Messages of one line are given back together: the producer has others ahead of it.
+        // Messages of few lines are given back together: the producer has others ahead of it.
         uint32_t unreleased = 0;
         while (messages < budget) {
             const uint64_t word = peer.in.word();
@@ -365,33 +387,29 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 peer.waited = messages == 0;
                 break;
             }
+            const bool of_line = peer.in.is_of_line(word);
             uint32_t lines = 1;
-            if (peer.in.is_of_line(word)) [[likely]] {
+            if (of_line || peer.in.is_of_lines(word)) [[likely]] {
                 const uint8_t tag = LineHeader::tag_of(word);
                 const uint32_t bytes = LineHeader::bytes_of(word);
                 if (!handler.accepts({.tag = tag, .bytes = bytes})) [[unlikely]]
                     break;
                 ++unreleased;
-                handler.deliver(index, {.tag = tag, .bytes = bytes, .data = peer.in.take_line(word)});
+                std::byte* const data = of_line ? peer.in.take_line(word) : peer.in.take_lines(word, lines);
+                handler.deliver(index, {.tag = tag, .bytes = bytes, .data = data});
             } else {
-                Message message;
-                const RingConsumer::Peek seen = peer.in.peek(message);
-                if (seen == RingConsumer::Peek::kNothing) break;
-                if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
-                    close_ring(index);
-                    break;
-                }
-                if (!handler.accepts(message)) [[unlikely]]
-                    break;
-                peer.in.take(message);
-                handler.deliver(index, message);
-                peer.in.release(std::exchange(unreleased, 0) + 1);
-                lines = message.lines;
+                lines = hand_up_other(index, unreleased, handler);
+                if (lines == 0) break;
             }
             ++messages;
             // The host has waited for this one. The line behind it has only just been asked for: a look at it would
             // keep the host until it is here.
-            if (std::exchange(peer.waited, false) && lines <= kLinesBeforeReturn) break;
+            const bool waited = std::exchange(peer.waited, false);
+            if (lines <= kLinesBeforeReturn) [[likely]] {
+                if (waited) break;
+            } else if (lines > kFewLines && unreleased != 0) {
+                peer.in.release(std::exchange(unreleased, 0));
+            }
         }
         if (messages != 0) {
             if (unreleased != 0) peer.in.release(unreleased);

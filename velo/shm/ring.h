@@ -369,6 +369,24 @@ class RingConsumer {
         return cell->data;
     }
 
+    /// It is of a host's message that lies in lines, all before the end of the area.
+    [[nodiscard]] bool is_of_lines(uint64_t word) const {
+        return LineHeader::is_of_lines(word) && next_->offset() == 0 &&
+               RingGeometry::lines_of(LineHeader::bytes_of(word)) <= ring_.lines_ahead(position_);
+    }
+    /// Steps past such a message and returns its data, as take_line() does. `lines`: becomes their number.
+    std::byte* take_lines(uint64_t word, uint32_t& lines) {
+        Line& line = ring_.line(position_);
+        lines = RingGeometry::lines_of(LineHeader::bytes_of(word));
+        const uint32_t ahead = std::min(lines, 1 + kFetchAheadLines);
+        for (uint32_t i = 1; i < ahead; ++i) __builtin_prefetch(&line + i);
+        early_.took(lines, std::exchange(waited_, false), base::monotonic_ns);
+        step(lines, false);
+        ++messages_;
+        ++in_use_;
+        return line.data;
+    }
+
     /// Looks at the next message. kGarbage: the producer wrote a header that cannot be; the ring is unusable.
     [[nodiscard]] Peek peek(Message& message) {
         uint64_t word = this->word();
@@ -416,7 +434,7 @@ class RingConsumer {
     }
 
     /// Steps past the message that peek() showed; its memory stays the caller's until release().
-    void take(const Message& message) {
+    [[gnu::always_inline]] void take(const Message& message) {
         if (message.in_body) body_position_ = message.body_end;
         early_.took(message.lines, std::exchange(waited_, false), base::monotonic_ns);
         step(message.lines, message.half);
@@ -452,9 +470,9 @@ class RingConsumer {
 
   private:
     /// So much of a message is asked for as soon as its line is there; what follows, the CPU foresees.
-    static constexpr uint32_t kFetchAheadBytes = 512;
+    static constexpr uint32_t kFetchAheadLines = 8;
     static void fetch_ahead(const Message& message) {
-        const uint32_t end = std::min(message.bytes, kInlineBytesMax + kFetchAheadBytes);
+        const uint32_t end = std::min<uint32_t>(message.bytes, kInlineBytesMax + kFetchAheadLines * kLineBytes);
         for (uint32_t at = kInlineBytesMax; at < end; at += kLineBytes) __builtin_prefetch(message.data + at);
     }
 

@@ -21,6 +21,11 @@ inline constexpr uint32_t kInlineBytesMax = 56;
 inline constexpr size_t kCellBytes = 32;
 inline constexpr uint32_t kCellBytesMax = 24;
 
+/// Messages of so few lines stay there in streams, too, where they are faster than in the deep area with near cores and
+/// with far ones; those of twice as many are with near cores only (docs/design-choices.md).
+inline constexpr uint32_t kFewLines = 4;
+inline constexpr uint32_t kFewLinesBytesMax = kFewLines * kLineBytes - sizeof(uint64_t);
+
 /// Number of lines and bytes of a ring; both are powers of two.
 struct RingGeometry {
     uint32_t lines = 0;
@@ -32,9 +37,9 @@ struct RingGeometry {
     }
     /// A body never takes more than half, so that wrapping around never wastes all of the room.
     [[nodiscard]] constexpr uint32_t message_bytes_max() const { return body_bytes / 2 - kLineBytes; }
-    /// Longest message that lies in the lines: 2 KiB beside a host's header.
+    static constexpr uint32_t kShortLinesMax = 33;  ///< 2 KiB beside a host's header
+    /// Longest message that lies in the lines.
     [[nodiscard]] constexpr uint32_t short_bytes_max() const {
-        constexpr uint32_t kShortLinesMax = 33;
         const uint32_t most = lines / 4 < kShortLinesMax ? lines / 4 : kShortLinesMax;
         return most * kLineBytes - sizeof(uint64_t);
     }
@@ -79,6 +84,12 @@ struct LineHeader {
             return false;
         const uint64_t bytes = word >> 32;
         return bytes <= kCellBytesMax || ((taken | half) == 0 && bytes <= kInlineBytesMax);
+    }
+    /// Whether it is of a host's message that lies in lines, and has all of the first one.
+    [[nodiscard, gnu::always_inline]] static constexpr bool is_of_lines(uint64_t word) {
+        constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
+        return (word & ~kTagAndBytes) == of_line(0, 0) &&
+               word >> 32 <= RingGeometry::kShortLinesMax * kLineBytes - sizeof(uint64_t);
     }
     [[nodiscard]] static constexpr uint8_t tag_of(uint64_t word) { return static_cast<uint8_t>(word >> 24); }
     [[nodiscard]] static constexpr uint32_t bytes_of(uint64_t word) {
