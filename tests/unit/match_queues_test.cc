@@ -343,6 +343,20 @@ TEST(MatchQueues, nothing_is_allocated_once_they_are_warm) {
     EXPECT_EQ(allocations, before);
 }
 
+/// The place of the last envelope is remembered, and changes when its bin is divided.
+TEST(MatchQueues, a_receive_is_found_at_once_whatever_bins_its_post_divides) {
+    for (int32_t source = 0; source < 16; ++source) {
+        PostedQueue<> queue;
+        std::vector<Posted> receives(2048);
+        for (uint32_t i = 0; i < receives.size(); ++i) {
+            const Envelope key = {1, source, static_cast<int32_t>(i)};
+            queue.post(receives[i], key);
+            ASSERT_EQ(queue.take(key), &receives[i]) << source << ", " << i;
+            queue.post(receives[i], key);
+        }
+    }
+}
+
 TEST(MatchQueues, a_record_takes_a_line_and_a_posted_receive_six_words) {
     EXPECT_EQ(sizeof(Record), 64u);
     EXPECT_EQ(sizeof(Posted), 48u);
