@@ -6,7 +6,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "ompi/mca/pml/base/base.h"
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_progress.h"
 #include "opal/util/output.h"
@@ -80,11 +82,34 @@ static int component_query(mca_base_module_t **module, int *own_priority)
     return OMPI_SUCCESS;
 }
 
+/* Whether a list of components, as the user gave it, has this one. */
+static bool named(const mca_base_framework_t *framework, const char *name)
+{
+    const char *list = framework->framework_selection;
+
+    return NULL != list && '^' != *list && NULL != strstr(list, name);
+}
+
+/* Open MPI asks cm, and cm this component, in jobs that match elsewhere, too: those hear nothing. Others end now, and
+ * with the first rank that does; the line is from the first one of each host, and others leave it the time. */
+static void refuse(const char *line)
+{
+    const unsigned int seconds_to_speak = 2;
+
+    if (!named(&ompi_mtl_base_framework, "velo") && !named(&ompi_pml_base_framework, "cm")) {
+        opal_output_verbose(1, ompi_mtl_base_framework.framework_output, "%s", line);
+    } else if (0 == velo_series_local_rank()) {
+        opal_output(0, "%s", line);
+    } else {
+        (void) sleep(seconds_to_speak);
+    }
+}
+
 /* The table of the component that has the engine: the file beside this one, which Open MPI has loaded, so that to open
  * it again gives the same. NULL, with a line. */
 static const velo_faces_t *find_faces(void)
 {
-    char path[4096];
+    char path[4096], line[4400];
     const char *slash;
     velo_faces_fn_t faces = NULL;
     const velo_faces_t *found;
@@ -97,15 +122,19 @@ static const velo_faces_t *find_faces(void)
     snprintf(path, sizeof path, "%.*s/" VELO_ENGINE_FILE, (int) (slash - self.dli_fname), self.dli_fname);
     file = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (NULL == file) {
-        opal_output(0, "velo: matching needs %s, which Open MPI has not loaded: install both files in one directory, "
-                       "and have velo among the BTLs (--mca btl velo,self).",
-                    path);
+        snprintf(line, sizeof line,
+                 "velo: matching needs %s, which Open MPI has not loaded or, as a line above says, cannot use: install "
+                 "both files in one directory, and have velo among the BTLs (--mca btl velo,self).",
+                 path);
+        refuse(line);
         return NULL;
     }
     *(void **) &faces = dlsym(file, "velo_faces");
     found = NULL == faces ? NULL : faces();
     if (NULL == found || sizeof *found != found->bytes || 0 != strcmp(VELO_VERSION, found->version)) {
-        opal_output(0, "velo: %s is of another build than mca_mtl_velo.so beside it; install both of one.", path);
+        snprintf(line, sizeof line, "velo: %s is of another build than mca_mtl_velo.so beside it; install both of one.",
+                 path);
+        refuse(line);
         found = NULL;
     }
     (void) dlclose(file); /* Open MPI has it open */
@@ -127,7 +156,7 @@ static mca_mtl_base_module_t *component_init(VELO_MTL_INIT_PARAMETERS)
     }
     mca_mtl_velo.engine = mca_mtl_velo.faces->engine();
     if (NULL == mca_mtl_velo.engine) {
-        opal_output(0, "velo: matching needs velo among the BTLs (--mca btl velo,self), where it is not now.");
+        refuse("velo: matching needs velo among the BTLs (--mca btl velo,self), where it is not now.");
         return NULL;
     }
     mca_mtl_velo.faces->open_matching(mca_mtl_velo.engine, &host);

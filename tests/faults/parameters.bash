@@ -62,6 +62,21 @@ done
 works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
 refused a_parameter_of_earlier_versions_names_what_is_so_now "btl_velo_rounding any more velo_sim" \
     "${two[@]}" --mca btl_velo_rounding up "$program"
+# Under the MTL the job ends with the first rank that cannot go on, and not before the value is named.
+under_mtl() {
+    local mtl=yes
+    local -a base=()
+    use_btls velo,self
+    "$@"
+}
+under_mtl refused a_wrong_parameter_is_named_where_velo_matches "btl_velo_rails=bogus is not one of command line" \
+    "${two[@]}" --mca btl_velo_rails bogus "$program"
+# Open MPI asks the plugins in each job.
+hears_nothing() {
+    local -a base=(--mca mca_base_component_path "$(host_path "$plugindir")" --mca btl "$host_sm,self")
+    passes "$@" && ! grep -q 'velo:' "$log"
+}
+try a_job_without_velo_hears_nothing_of_it hears_nothing "${two[@]}" "$program" --quick
 # Also what Open MPI's own reading would take, or cut: suffixes, signs, other bases, 2^32 + 58 and 2^64 + 58.
 for text in nonsense abc 1e3 58k 58kk -1 +58 0x3a 072 5.8 65536 4294967296 4294967354 18446744073709551674 ""; do
     refused "'$text'_is_no_number_and_is_named_as_written" \
