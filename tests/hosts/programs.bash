@@ -50,6 +50,7 @@ all_programs() {
         case $program in
             big) layouts=(1+1); [[ $full ]] || continue ;;
             backlog) layouts=(1+1) ;;
+            atomics | accumulates | threads_onesided) [[ $full ]] || layouts=(1+1 2+2) ;;
         esac
         mapfile -t arguments < <(arguments_of "$program")
         for layout in "${layouts[@]}"; do

@@ -136,7 +136,8 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
     ++sent;
     EXPECT_EQ(send_now(), VELO_AGAIN);
     job.drive([&] { return job[1].inbox.size() == sent && !velo_busy(job[0].engine); });
-    EXPECT_EQ(send_now(), VELO_OK);
+    // Credits of the last ones may still be on their way.
+    job.drive([&] { return send_now() == VELO_OK; });
     job.drive([&] { return job[1].inbox.size() == sent + 1; });
     EXPECT_EQ(job[1].inbox.back().tag, 2);
 }

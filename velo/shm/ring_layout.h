@@ -69,6 +69,7 @@ struct LineHeader {
                uint64_t{half} << 21 | uint64_t{new_lap} << 22 | uint64_t{tag} << 24 | uint64_t{bytes} << 32;
     }
     static constexpr uint64_t kHalf = uint64_t{1} << 21;
+    static constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
     /// The header word of a host's message that lies in one line.
     [[nodiscard, gnu::always_inline]] static constexpr uint64_t of_line(uint8_t tag, uint32_t bytes) {
         return LineHeader{.tag = tag, .bytes = bytes}.pack();
@@ -76,7 +77,6 @@ struct LineHeader {
     /// Whether a header word is of a host's message that lies in one line, or in a cell. `taken`: bytes of
     /// the line before it, 0 or kCellBytes.
     [[nodiscard, gnu::always_inline]] static constexpr bool is_of_line(uint64_t word, uint64_t taken = 0) {
-        constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
         static_assert(kHalf >> 16 == kCellBytes && kInlineBytesMax - kCellBytes == kCellBytesMax);
         const uint64_t half = word >> 16 & kCellBytes;
         // No other one can follow a second cell.
@@ -87,7 +87,6 @@ struct LineHeader {
     }
     /// Whether it is of a host's message that lies in lines, and has all of the first one.
     [[nodiscard, gnu::always_inline]] static constexpr bool is_of_lines(uint64_t word) {
-        constexpr uint64_t kTagAndBytes = uint64_t{0xff} << 24 | uint64_t{UINT32_MAX} << 32;
         return (word & ~kTagAndBytes) == of_line(0, 0) &&
                word >> 32 <= RingGeometry::kShortLinesMax * kLineBytes - sizeof(uint64_t);
     }
