@@ -50,6 +50,8 @@ template <bool kCopies>
                                                        .payload_bytes = static_cast<uint32_t>(payload_bytes)},
                                                       tag));
 }
+using velo::match::Envelope;
+
 [[gnu::cold]] void put_error(char* error, size_t error_bytes, const char* text) noexcept {
     if (error != nullptr && error_bytes != 0) std::snprintf(error, error_bytes, "%s", text);
 }
@@ -298,31 +300,29 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
 
 bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) noexcept {
-    if (engine->leaves_in_lane(*to, velo::match::Envelope::of(place, tag), data, bytes)) return true;
-    return with_memory(*engine, [&] {
-        return engine->match_leaves_now(*to, velo::match::Envelope::of(place, tag), data, bytes);
-    });
+    if (engine->leaves_in_lane(*to, Envelope::of(place, tag), data, bytes)) return true;
+    return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });
 }
 
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.sending.send(*to, velo::match::Envelope::of(place, tag), data, bytes, synchronous, *send);
+            return matching.sending.send(*to, Envelope::of(place, tag), data, bytes, synchronous, *send);
         });
     });
 }
 
 bool velo_match_post_now(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
                          velo_match_receive_t* receive) noexcept {
-    return engine->post_unheard(velo::match::Envelope::of(place, tag), buffer, capacity, *receive);
+    return engine->post_unheard(Envelope::of(place, tag), buffer, capacity, *receive);
 }
 
 bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,
                         void* buffer, uint64_t capacity, velo_match_receive_t* receive) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.receiving.post(from, velo::match::Envelope::of(place, tag), buffer, capacity, *receive);
+            return matching.receiving.post(from, Envelope::of(place, tag), buffer, capacity, *receive);
         });
     });
 }
@@ -337,7 +337,7 @@ bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, uint
                       velo_match_status_t* status, velo_match_message_t** message) noexcept {
     return with_memory(*engine, [&] {
         return engine->match([&](auto& matching) {
-            return matching.receiving.probe(from, velo::match::Envelope::of(place, tag), *status, message);
+            return matching.receiving.probe(from, Envelope::of(place, tag), *status, message);
         });
     });
 }

@@ -7,6 +7,7 @@
 /// Owner: the engine. Thread: the engine's; poll() may nest.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -365,7 +366,7 @@ uint32_t OnNode::hand_up_other(PeerIndex index, uint32_t& unreleased, Handler& h
     peer.in.take(message);
     handler.deliver(index, message);
     peer.in.release(std::exchange(unreleased, 0) + 1);
-    return message.lines;
+    return std::max(message.lines, 1u);
 }
 
 template <class Handler>
