@@ -4,9 +4,9 @@
 ///
 /// Only the pair that is measured runs, pinned to two CPUs, or with `--pinned no` wherever the system puts it. All
 /// other ranks sleep. So a job of many ranks measures on two CPUs what a job of two ranks would, and every MPI is
-/// placed alike. Beside the figures of a pair stands how long one cache line takes from the one CPU to the other,
-/// before and after them: every latency through shared memory is a multiple of it, and on virtual machines it changes
-/// from minute to minute.
+/// placed alike. Before each figure of a pair, and after the last, stands how long one cache line takes from the one
+/// CPU to the other: every latency through shared memory is a multiple of it, and on virtual machines it changes from
+/// second to second.
 ///
 /// Measures, each a median over batches:
 ///   latency    half a ping-pong, us
@@ -329,11 +329,12 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
     const Memory out(bytes_max * static_cast<size_t>(window_max));
     const Memory in(bytes_max * static_cast<size_t>(window_max));
 
-    std::string csv = line_transfer(options.label, pair, cpus, peer, leads);
+    std::string csv;
     for (const size_t bytes : options.sizes) {
         for (const NamedMeasure& named : options.measures) {
             Side side(self, peer, leads, bytes, named, out, in);
             side.verify();
+            csv += line_transfer(options.label, pair, cpus, peer, leads);
             csv += measuring::row(options.label, pair, named.name, bytes, side.measure(named.measure));
         }
     }

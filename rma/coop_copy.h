@@ -80,6 +80,7 @@ class CoopCopy {
         uint64_t offset = 0;   ///< in its transfer
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
         bool both = false;     ///< the peer fetches from here, too
+        bool far = false;      ///< its core is
         CoopMethod method{};
         Status status = Status::kOk;
     };
@@ -102,8 +103,10 @@ class CoopCopy {
     /// Data of a block in one message of the ring, and so much at a time before others get their turn.
     static constexpr uint32_t kPieceBytes = 32u << 10;
     static constexpr uint32_t kBytesPerTurn = 256u << 10;
-    /// Of those pieces, one of this number is timed by both ends.
-    static constexpr uint32_t kPiecesPerMeasure = 2;
+    /// How far the peer's core is, is measured each 2 MiB: less than a hundredth of what they take.
+    static constexpr uint32_t kMeasureShift = 21;
+    /// Of those pieces, one of this number is timed by both ends: odd, so that it is each one of a block in turn.
+    static constexpr uint32_t kPiecesPerMeasure = 3;
     /// Polls without data from a near peer, after which its part is taken over.
     static constexpr uint32_t kPatiencePolls = 64;
     /// Blocks that are begun as if a peer still fetched from here, after it did so at the same time.
@@ -112,6 +115,10 @@ class CoopCopy {
     /// refused.
     static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
 
+    /// A measured time as a header says it, in which 0 is none.
+    [[nodiscard]] static uint32_t header_ns(uint64_t ns) {
+        return static_cast<uint32_t>(std::clamp<uint64_t>(ns, 1, UINT32_MAX));
+    }
     [[nodiscard]] CoopMethod method_for(Block& block);
     [[nodiscard]] CoopMethod ring_to(const Peer& peer) const;
     [[nodiscard]] static CopyChoice& choice(const Block& block);
@@ -168,7 +175,8 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
              .nla = nla,
              .key = op.remote.on_node_key,
              .offset = chunk.offset,
-             .both = peer.both_blocks != 0 || assists(peer)};
+             .both = peer.both_blocks != 0 || assists(peer),
+             .far = core_.on_node.far(peer.node_index())};
     if (peer.both_blocks != 0) --peer.both_blocks;
     free_.pop_back();
     active_.push_back(slot);
@@ -190,10 +198,13 @@ template <class Env>
 CoopMethod CoopCopy<Env>::method_for(Block& block) {
     Peer& peer = *block.peer;
     const uint32_t bytes = block.shared.bytes();
+    if (((peer.fetched_bytes ^ (peer.fetched_bytes + bytes)) >> kMeasureShift) != 0)
+        core_.on_node.measure_next(peer.node_index());
     peer.fetched_bytes += bytes;
     if (!peer.direct) return ring_to(peer);
-    if (!core_.on_node.pays_for_pages(peer.fetched_bytes)) return CoopMethod::kDirect;
-    return choice(block).choose(bytes, core_.on_node.far(peer.node_index()));
+    if (core_.options.block_way) [[unlikely]]
+        return *core_.options.block_way;
+    return choice(block).choose(bytes, core_.on_node.pays_for_pages(peer.fetched_bytes));
 }
 
 /// Without anything measured.
@@ -206,7 +217,7 @@ template <class Env>
 CopyChoice& CoopCopy<Env>::choice(const Block& block) {
     std::unique_ptr<CopyChoices>& choices = block.peer->copy_choices;
     if (choices == nullptr) choices = std::make_unique<CopyChoices>();
-    return choices->of(block.shared.bytes(), block.both);
+    return choices->of(block.shared.bytes(), block.both, block.far);
 }
 
 /// A copy of a part of the block took this process so long, and the owner before it.
@@ -354,6 +365,7 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
     peer.heard = core_.clock.polls();
     peer.assists = true;
     if (written) {
+        if (header.key != 0) measured(block, CoopMethod::kDirect, length, 0, header.key);
         core_.counters.rma_get_bytes += length;
     } else {
         const uint64_t begin = header.key != 0 ? core_.clock.read() : 0;
@@ -487,12 +499,15 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         if (!peer.pending.empty()) return true;
         const base::BlockPart part = assist.moving;
         Status status = Status::kOk;
+        uint64_t ns = 0;
         {
             const int32_t pid = core_.on_node.pid(peer.node_index());
             const auto* source = reinterpret_cast<const std::byte*>(assist.source + part.offset);
             const uint64_t destination = assist.destination + part.offset;
             base::Unlocked unlocked(core_.lock);
+            const uint64_t begin = core_.clock.read();
             status = core_.system.copy_to(pid, source, destination, part.bytes);
+            ns = core_.clock.read() - begin;
         }
         Assist& same = assists_[index];
         if (status == Status::kUnsupported) {
@@ -507,6 +522,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         core_.counters.rma_put_bytes += part.bytes;
         parts_.messages.send_control(peer, {.opcode = Opcode::kCoopData,
                                             .cookie = same.cookie,
+                                            .key = header_ns(ns),
                                             .value = part.offset,
                                             .compare = part.bytes});
         same.moving = {};
@@ -551,8 +567,7 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
             std::memcpy(room.rest, source, bytes);
         }
         if (timed) {
-            const uint64_t ns = core_.clock.read() - begin;
-            header.header.key = static_cast<uint32_t>(std::clamp<uint64_t>(ns, 1, UINT32_MAX));
+            header.header.key = header_ns(core_.clock.read() - begin);
         }
         std::memcpy(room.first, &header, sizeof header);
         core_.on_node.commit(peer.node_index(), MessageClass::kEngine, 0, total);

@@ -67,6 +67,7 @@ class SimNode {
     [[nodiscard]] static bool nontemporal(shm::PeerIndex, uint32_t) { return false; }
     /// Of half of the processes, so that cooperative copies go either way: by the ring, and by both ends.
     [[nodiscard]] bool far(shm::PeerIndex) const { return (device_.process() & 1) != 0; }
+    void measure_next(shm::PeerIndex) {}
     [[nodiscard]] static constexpr bool pays_for_pages(uint64_t) { return true; }
 
     [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return claims()[slot]; }

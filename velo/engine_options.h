@@ -12,6 +12,7 @@
 #include "velo/shared_settings.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
+#include "velo/wire.h"
 
 namespace velo {
 
@@ -30,6 +31,7 @@ struct EngineOptions {
     bool network_wanted = false;  ///< by the user: without it velo is not used at all
     std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
     bool single_copy = true;
+    std::optional<CoopMethod> block_way;  ///< of blocks between processes of the node; none: as measured
     uint32_t chunk_bytes = 262144;       ///< most of one get or put through the device
     uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
     bool window_adaptive = false;        ///< less, by measuring

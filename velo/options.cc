@@ -106,6 +106,12 @@ auto parsed(const char* parameter, const char* text, const Names& names) {
     throw SetupError("btl_velo_" + std::string(parameter) + "=" + text + " is not one of " + listed(names));
 }
 
+constexpr std::array<std::pair<std::optional<CoopMethod>, std::string_view>, kCoopMethods + 1> kBlockWays{
+    {{std::nullopt, "measured"},
+     {CoopMethod::kRing, "ring"},
+     {CoopMethod::kRingNontemporal, "nontemporal"},
+     {CoopMethod::kDirect, "direct"}}};
+
 /// The user's choice of flow control, for a number of senders that is not known yet.
 flowctl::Config flow_control_config(const velo_params_t& params) {
     return {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
@@ -360,6 +366,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
     }
     options.single_copy = single_copy == "cma";
+    options.block_way = parsed("block_way", params.block_way, kBlockWays);
     set_window(options);
     options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
     // A word that is not known is one whether a device is used or not.

@@ -106,9 +106,9 @@ void add_copies(std::string& text, const std::vector<PeerReport::Copies>& all) {
     constexpr const char* kWays[] = {"in the ring", "by direct copies", "in the ring past the caches"};
     static_assert(std::size(kWays) == kCoopMethods);
     for (const PeerReport::Copies& copies : all) {
-        append(text, "      blocks of %u bytes and more%s are fetched %s (changed %u times):", copies.bytes,
-               copies.both ? ", while it fetches too," : "", kWays[static_cast<size_t>(copies.method)],
-               copies.switches);
+        append(text, "      blocks of %u bytes and more%s%s%s are fetched %s (changed %u times):", copies.bytes,
+               copies.both ? ", while it fetches too" : "", copies.far ? ", from a far core" : "",
+               copies.both || copies.far ? "," : "", kWays[static_cast<size_t>(copies.method)], copies.switches);
         for (size_t way = 0; way < kCoopMethods; ++way) {
             append(text, "%s %s ", way == 0 ? "" : ",", kWays[way]);
             if (copies.ps_a_byte[way] == 0) {

@@ -141,6 +141,7 @@ struct PeerReport {
     struct Copies {
         uint32_t bytes = 0;  ///< of the smallest such block
         bool both = false;   ///< while it fetches from here, too
+        bool far = false;    ///< while its core is far
         CoopMethod method{};
         uint32_t switches = 0;
         std::array<uint32_t, kCoopMethods> ps_a_byte{};  ///< 0: not tried

@@ -192,9 +192,9 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
 template <class Env>
 void StallReporter<Env>::report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out) {
     if (peer.copy_choices == nullptr) return;
-    peer.copy_choices->for_each_measured([&](uint32_t bytes, bool both, const rma::CopyChoice& choice) {
+    peer.copy_choices->for_each_measured([&](uint32_t bytes, bool both, bool far, const rma::CopyChoice& choice) {
         PeerReport::Copies copies = {
-            .bytes = bytes, .both = both, .method = choice.method(), .switches = choice.switches()};
+            .bytes = bytes, .both = both, .far = far, .method = choice.method(), .switches = choice.switches()};
         for (size_t way = 0; way < copies.ps_a_byte.size(); ++way) {
             copies.ps_a_byte[way] = static_cast<uint32_t>(choice.ps_a_byte(static_cast<CoopMethod>(way)));
         }

@@ -1,13 +1,13 @@
 """Measures velo beside the other shared-memory transports of this machine in one run, and says which targets
-it meets: near and far rounds apart, medians over rounds, as CSV and as tables.
+it meets: near and far cores apart, medians over rounds, as CSV and as tables.
 
   bench/run compare                      everything, 5 rounds
   bench/run compare --only latency --columns velo,vader --sizes 8,2048 --rounds 3      a quick look
-  bench/run compare --wait 7200          waits two hours at most until as many rounds were near and far, too
+  bench/run compare --wait 7200          waits two hours at most until each figure was near and far as often, too
 
-In a round each column runs once, one job after the other, small sizes first. A part of a round is near when one cache
-line takes less than 110 ns from CPU to CPU before and after each of its jobs, far when it never does, and mixed
-otherwise: virtual CPUs move about, and jobs at different distances do not compare."""
+In a round each column runs once, one job after the other. A figure is near when one cache line takes less than 110 ns
+from CPU to CPU right before and after it, far when it takes longer both times, and mixed otherwise: virtual CPUs move
+about, and figures of different distances do not compare."""
 
 import hashlib
 import os
@@ -23,6 +23,8 @@ from .options import file, number, numbers, parser, words
 
 GROUPS = ("latency", "bandwidth", "rate", "unpinned", "memory", "flow")
 COLUMNS = ("velo", "mtl", "vader", "vader_copied", "ucx", "mpich", "device", "mtl_device")
+# velo with one way for all long messages on the node: measured only if asked for.
+WAYS = compare_tables.WAYS
 # Those that need not be there.
 PEERS = ("ucx", "mpich", "vader_copied")
 LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, *range(8, 17), 18, 20, 22, 24))]
@@ -31,8 +33,6 @@ BANDWIDTH_SIZES = [2 ** power for power in (12, 14, 16, 18, 20, 22)]
 MEMORY_RANKS = (2, 8, 32)
 FLOW_RANKS = (2, 4)
 JOB_SECONDS_MAX = 120
-# A round is cut by sizes into parts of a few seconds: the shorter, the fewer are mixed.
-PART_ENDS = (65536, 1048576)
 
 
 def arguments(given):
@@ -40,13 +40,13 @@ def arguments(given):
     add = options.add_argument
     add("--only", type=words(*GROUPS), default=list(GROUPS), metavar="LIST",
         help=f"of {','.join(GROUPS)} (default: all)")
-    add("--columns", type=words(*COLUMNS), default=list(COLUMNS), metavar="LIST",
-        help=f"of {','.join(COLUMNS)} (default: all)")
+    add("--columns", type=words(*COLUMNS, *WAYS), default=list(COLUMNS), metavar="LIST",
+        help=f"of {','.join(COLUMNS)} (default: all of these) and {','.join(WAYS)}: velo with one way for long messages")
     add("--sizes", type=numbers(0, "bytes"), metavar="LIST", help="bytes, for latency and bandwidth")
     add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
     add("--wait", type=number(1, 999999), default=0, metavar="SECONDS",
-        help="after the rounds, goes on until there are as many near and far ones of each measure, but not longer than "
-             "this; watches how near the CPUs are meanwhile (bench/distance)")
+        help="after the rounds, goes on until each figure was measured as often near and far, but not longer than this; "
+             "watches how near the CPUs are meanwhile (bench/distance)")
     add("--plugin", default=PLUGIN, metavar="DIR", help="uses the mca_btl_velo.so in DIR instead of build/.libs")
     add("--before", metavar="DIR", help="also measures the mca_btl_velo.so in DIR, in columns of its own")
     add("--out", default=os.path.join(BUILD, "compare"), metavar="DIR",
@@ -92,6 +92,8 @@ class Comparison:
         if column == "alone":
             return self.mpi.command(ranks, "self", yields=yields)
         column, old = column.removesuffix("_before"), column.endswith("_before")
+        if column in WAYS:
+            return self.mpi.command(ranks, "velo", plugin, yields=yields, mca={"btl_velo_block_way": column})
         mca = {} if column in ("velo", "mtl") else {"btl_velo_ranks_per_node": 1}
         if column in ("static", "none"):
             mca |= {"btl_velo_flow_control": column}
@@ -121,12 +123,10 @@ class Comparison:
         raise Failed(f"the job of '{column}' in {group} {what}; its output is in {log}")
 
     def pairs(self, group, round_, measures, sizes, *more):
-        """One pair of ranks, in parts numbered ROUND.PART."""
-        for part in range(len(PART_ENDS) + 1):
-            chosen = [str(size) for size in sizes if sum(size > end for end in PART_ENDS) == part]
-            for column in list(self.columns) if chosen else ():
-                self.job(group, f"{round_}.{part + 1}", column, 2, "pairs", "--label", column, "--pairs", "0-1",
-                         "--measures", measures, "--sizes", ",".join(chosen), *more)
+        """One pair of ranks."""
+        for column in list(self.columns):
+            self.job(group, round_, column, 2, "pairs", "--label", column, "--pairs", "0-1", "--measures", measures,
+                     "--sizes", ",".join(map(str, sizes)), *more)
 
     def group_latency(self, round_):
         self.pairs("latency", round_, "latency", self.options.sizes or LATENCY_SIZES)
@@ -204,7 +204,8 @@ class Comparison:
         end = time.monotonic() + self.options.wait
         distance = self.mpi.compile("distance")
         while groups:
-            places = compare_tables.lacking(self.csv.rows(), groups, self.options.rounds)
+            measured = [row for row in self.csv.rows() if row["column"] not in self.missing]
+            places = compare_tables.lacking(measured, groups, self.options.rounds)
             left = int(end - time.monotonic())
             if not places or left <= 0:
                 return
@@ -238,7 +239,7 @@ class Comparison:
 
 velo {version} (source {revision}) beside the other shared-memory transports of one machine. Each round runs one job of
 each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
-and what a round's nearness is. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
+and what near and far are. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
 
 | | |
 |---|---|

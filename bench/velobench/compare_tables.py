@@ -1,6 +1,7 @@
-"""The tables of `compare`: near and far rounds apart, with the targets that each row meets."""
+"""The tables of `compare`: near and far figures apart, with the targets that each row meets."""
 
 import collections
+import itertools
 
 from . import tables
 from .stats import Samples, ratio
@@ -11,6 +12,8 @@ TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader
           "mpich": "MPICH", "device": "velo", "device_before": "velo before", "mtl": "velo's MTL", "mtl_before": "velo's MTL before",
           "mtl_device": "velo's MTL", "mtl_device_before": "velo's MTL before", "static": "static", "none": "none"}
 ON_NODE = ("velo", "velo_before", "mtl", "mtl_before", "vader", "vader_copied", "ucx", "mpich")
+# Ways of velo's long messages on the node, by the words of btl_velo_block_way.
+WAYS = ("ring", "direct", "nontemporal")
 INCUMBENTS = ("vader", "vader_copied", "ucx", "mpich")
 
 
@@ -58,34 +61,39 @@ class Score:
                 f"{self.targets - self.aims - self.musts} neither")
 
 
-def places(rows):
-    """near, far or mixed, by group and round: how far apart the CPUs were at each of its measurements."""
-    lines = Samples()
-    for row in rows:
-        if row["measure"] == "line":
-            lines.add((row["group"], row["round"]), row["value"])
-
-    def place(key):
-        values = lines.values(key)
-        if not values or max(values) < NEAR_NS:
+def placed(rows):
+    """Each row with near, far or mixed: how far apart the CPUs were by the readings right before and after it in its
+    job. A reading has its own place, and what was measured without any counts as near."""
+    def place(lines):
+        if not lines or max(lines) < NEAR_NS:
             return "near"
-        return "far" if min(values) >= NEAR_NS else "mixed"
-    return {key: place(key) for key in {(row["group"], row["round"]): None for row in rows}}
+        return "far" if min(lines) >= NEAR_NS else "mixed"
+
+    for _, job in itertools.groupby(rows, lambda row: (row["group"], row["round"], row["column"], row["where"])):
+        job = list(job)
+        lines = [(at, float(row["value"])) for at, row in enumerate(job) if row["measure"] == "line"]
+        for at, row in enumerate(job):
+            if row["measure"] == "line":
+                yield row, place([float(row["value"])])
+            else:
+                before = [line for read_at, line in lines if read_at < at][-1:]
+                after = [line for read_at, line in lines if read_at > at][:1]
+                yield row, place(before + after)
 
 
 def lacking(rows, groups, rounds):
-    """The places, near and far, at which some part of these groups' rounds was measured less often than asked for."""
-    counts, parts = collections.Counter(), set()
-    for (group, round_), place in places(rows).items():
-        if group in groups:
-            part = group, round_.partition(".")[2]
-            parts.add(part)
-            counts[part, place] += 1
-    return [place for place in ("near", "far") if any(counts[part, place] < rounds for part in parts)]
+    """The places, near and far, at which some figure of these groups was measured less often than asked for."""
+    counts, figures = collections.Counter(), set()
+    for row, place in placed(rows):
+        if row["group"] in groups and row["measure"] != "line":
+            figure = tuple(row[name] for name in ("group", "column", "where", "measure", "size"))
+            figures.add(figure)
+            counts[figure, place] += 1
+    return [place for place in ("near", "far") if any(counts[figure, place] < rounds for figure in figures)]
 
 
 class Place:
-    """The figures of the near rounds, or of the far ones. `missing`: why a column has no figures, by column."""
+    """The figures that were near, or far. `missing`: why a column has no figures, by column."""
 
     def __init__(self, name, rows, columns, missing):
         self._name, self._columns, self._missing = name, columns, missing
@@ -93,10 +101,9 @@ class Place:
         self._values = Samples()
         self._single = {}
         self._rounds, self._sizes = {}, {}
-        found_places = places(rows)
-        for row in rows:
+        for row, place in placed(rows):
             group, measure, round_ = row["group"], row["measure"], row["round"]
-            if group == "memory" or found_places[group, round_] != name:
+            if group == "memory" or place != name:
                 continue
             # Alltoalls differ in the ranks that take part, not in size.
             size = int(row["where"].removeprefix("np") if measure == "alltoall" else row["size"])
@@ -111,8 +118,13 @@ class Place:
     def _has(self, group, column):
         return any(key[:2] == (group, column) for key in self._values)
 
-    def rounds(self):
-        return ", ".join(f"{len(self._rounds[group])} of {group}" for group in GROUPS if group in self._rounds)
+    def counts(self):
+        """In how many rounds the figures of each group have this place, the least and the most of a figure."""
+        counts = {}
+        for group, column, measure, size in self._values:
+            if measure != "line":
+                counts.setdefault(group, []).append(len(self._values.values((group, column, measure, size))))
+        return ", ".join(f"{min(counts[group])} to {max(counts[group])} of {group}" for group in GROUPS if group in counts)
 
     def _range(self, group, measure, size, one, other):
         """The lowest and the highest ratio over the rounds that have both, and how many these are."""
@@ -123,9 +135,9 @@ class Place:
             return "(1)" if ratios else tables.NONE
         return f"{min(ratios):.2f}–{max(ratios):.2f} ({len(ratios)})"
 
-    def _ratio_cells(self, group, measure, size, column, other, lower_wins):
+    def _ratio_cells(self, group, measure, size, column, other, lower_wins, goals=None):
         value = ratio(self._median(group, column, measure, size), self._median(group, other, measure, size))
-        goals = targets(self._name, column, measure, size)
+        goals = goals or targets(self._name, column, measure, size)
         sign = "≤" if lower_wins else "≥"
         return [tables.fixed(value), self._range(group, measure, size, column, other),
                 *(f"{sign} {goal:.2f}" for goal in goals or ()), *[tables.NONE] * (0 if goals else 2),
@@ -179,6 +191,24 @@ class Place:
         return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
                                                     rows + self._line_row(group, columns, 13))
 
+    def _ways(self, group, measure, heading, lower_wins):
+        """velo, which chooses by what it has measured, beside itself with each way fixed."""
+        ways = [way for way in WAYS if self._has(group, way)]
+        if (group, measure) not in self._sizes or not ways or not self._has(group, "velo"):
+            return ""
+        rows = []
+        for size in sorted(self._sizes[group, measure]):
+            medians = {way: self._median(group, way, measure, size) for way in ways}
+            medians = {way: value for way, value in medians.items() if value is not None}
+            best = (min if lower_wins else max)(medians, key=medians.get, default=None)
+            goals = (1.03, 1.01) if lower_wins else (0.97, 0.99)
+            rows.append([tables.size(size), tables.figure(self._median(group, "velo", measure, size)),
+                         *(tables.figure(medians.get(way)) for way in ways), best or tables.NONE,
+                         *self._ratio_cells(group, measure, size, "velo", best, lower_wins, goals)])
+        heads = ["", "velo", *ways, "best way", "velo / best", "in rounds", "must", "aim", "met"]
+        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
+                                                    rows + self._line_row(group, ["velo", *ways], 6))
+
     def _device(self, group, measure, heading, lower_wins):
         """velo with one rank a node, beside vader with CMA."""
         if (group, measure) not in self._sizes or not self._has(group, "device"):
@@ -202,13 +232,16 @@ class Place:
                 + tables.table(heads, "rrrrrrrl", rows))
 
     def page(self):
-        text = f"\n## {self._name.capitalize()} rounds\n\nParts of rounds: {self.rounds()}.\n"
+        text = f"\n## {self._name.capitalize()} cores\n\nRounds of each figure: {self.counts()}.\n"
         text += self._on_node("latency", "latency", "One-way latency on node, us", True)
         text += self._on_node("bandwidth", "bandwidth", "Streaming on node, one direction, MB/s", False)
         text += self._on_node("bandwidth", "both", "Streaming on node, both directions, MB/s", False)
         text += self._on_node("rate", "rate", "Message rate on node, messages/s", False)
         text += self._on_node("unpinned", "latency", "One-way latency on node, ranks not pinned, us", True)
         text += self._on_node("unpinned", "bandwidth", "Streaming on node, one direction, ranks not pinned, MB/s", False)
+        text += self._ways("latency", "latency", "Long messages by each way, one way, us", True)
+        text += self._ways("bandwidth", "bandwidth", "Long messages by each way, one direction, MB/s", False)
+        text += self._ways("bandwidth", "both", "Long messages by each way, both directions, MB/s", False)
         text += self._matching("latency", "latency", "Matching by velo: one-way latency, us", True)
         text += self._matching("bandwidth", "bandwidth", "Matching by velo: streaming, one direction, MB/s", False)
         text += self._matching("bandwidth", "both", "Matching by velo: streaming, both directions, MB/s", False)
@@ -217,7 +250,7 @@ class Place:
         text += self._device("bandwidth", "bandwidth", "Streaming, one rank a node, one direction, MB/s", False)
         text += self._device("bandwidth", "both", "Streaming, one rank a node, both directions, MB/s", False)
         text += self._device("rate", "rate", "Message rate, one rank a node, messages/s", False)
-        return text + self._flow(), self._score.summary(f"{self._name} rounds")
+        return text + self._flow(), self._score.summary(f"{self._name} cores")
 
 
 class Memory:
@@ -279,15 +312,15 @@ def report(rows, missing):
     text, summaries = "", []
     for name in ("near", "far"):
         place = Place(name, rows, columns, missing)
-        if place.rounds():
+        if place.counts():
             page, summary = place.page()
             text += page
             summaries.append(summary)
         elif any(row["group"] in GROUPS for row in rows):
-            text += (f"\n## {name.capitalize()} rounds\n\nNone: the CPUs were never {name}. "
+            text += (f"\n## {name.capitalize()} cores\n\nNone: the CPUs were never {name}. "
                      f"`bench/run compare --wait SECONDS` waits for that.\n")
-    mixed = Place("mixed", rows, columns, missing).rounds()
+    mixed = Place("mixed", rows, columns, missing).counts()
     if mixed:
-        text += f"\nMixed parts of rounds, whose jobs ran at different distances, are in the CSV only: {mixed}.\n"
+        text += f"\nFigures during which the cores moved are in the CSV only: {mixed}.\n"
     page, summary = Memory(rows).page()
     return text + page, summaries + [summary] * bool(page)

@@ -81,7 +81,7 @@ class Jobs(unittest.TestCase):
                 page = file.read()
         figures = [(row["column"], row["where"], row["size"]) for row in rows if row["measure"] == "latency"]
         self.assertEqual(figures, [(column, "0-1", size) for column in ("velo", "vader") for size in ("8", "2048")])
-        self.assertEqual(sum(row["measure"] == "line" for row in rows), 4)
+        self.assertEqual(sum(row["measure"] == "line" for row in rows), 6)
         self.assertTrue(all(float(row["value"]) > 0 for row in rows), rows)
         self.assertRegex(page, r"\| velo, on node \| `mpirun .*btl velo,self")
 

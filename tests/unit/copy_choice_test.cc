@@ -21,7 +21,6 @@ class Machine {
     explicit Machine(Prices prices, double noise = 0) : prices_(prices), noise_(noise) {}
 
     void set(Prices prices) { prices_ = prices; }
-    void set_far(bool far) { far_ = far; }
     /// The owner takes no part in what goes through the ring, so that nothing of it is measured.
     void set_silent() { silent_ = true; }
 
@@ -29,7 +28,7 @@ class Machine {
     double move(uint64_t bytes) {
         double ns = 0;
         for (uint64_t done = 0; done < bytes; done += kBlock) {
-            const CoopMethod method = choice_.choose(kBlock, far_);
+            const CoopMethod method = choice_.choose(kBlock);
             moved_[index(method)] += kBlock;
             const double price = prices_[index(method)] * cold(method) * noise();
             const double spent = price * kBlock / 1000;
@@ -65,7 +64,6 @@ class Machine {
     std::mt19937 random_{7};
     CopyChoice choice_;
     std::array<uint64_t, kCoopMethods> moved_{};
-    bool far_ = false;
     bool silent_ = false;
 };
 
@@ -122,27 +120,6 @@ TEST(CopyChoice, a_machine_that_turns_is_followed_and_back) {
     }
 }
 
-TEST(CopyChoice, a_core_that_moves_is_a_reason_to_try_again_soon) {
-    Machine machine(kRingIsBest);
-    machine.move(512 * kMiB);
-    ASSERT_EQ(machine.choice().method(), CoopMethod::kRing);
-    machine.set(kNontemporalIsBest);
-    machine.set_far(true);
-    machine.move(CopyChoice::kSettleBytes);
-    EXPECT_EQ(machine.choice().method(), CoopMethod::kRingNontemporal);
-}
-
-TEST(CopyChoice, cores_that_seem_to_move_all_the_time_do_not_make_trials_all_the_time) {
-    Machine machine(kDirectIsBest);
-    machine.move(512 * kMiB);
-    const uint64_t direct = machine.moved(CoopMethod::kDirect);
-    for (int i = 0; i < 1024; ++i) {
-        machine.set_far(i % 2 == 0);
-        machine.move(kMiB);
-    }
-    EXPECT_GT(machine.moved(CoopMethod::kDirect) - direct, 850 * kMiB);
-}
-
 TEST(CopyChoice, a_trial_of_which_nothing_is_measured_is_given_up) {
     Machine machine(kDirectIsBest);
     machine.set_silent();
@@ -156,10 +133,10 @@ TEST(CopyChoice, a_window_that_is_begun_as_a_whole_is_waited_for) {
     constexpr uint32_t kBlock = 4u << 20;
     CopyChoice choice;
     for (uint64_t moved = kBlock; moved < CopyChoice::kFirstBytesMax; moved += kBlock) {
-        EXPECT_EQ(choice.choose(kBlock, false), CoopMethod::kDirect);
+        EXPECT_EQ(choice.choose(kBlock), CoopMethod::kDirect);
         choice.measured(CoopMethod::kDirect, kBlock, 1'000'000);
     }
-    for (int i = 0; i < 64; ++i) EXPECT_EQ(choice.choose(kBlock, false), CoopMethod::kRing) << i;
+    for (int i = 0; i < 64; ++i) EXPECT_EQ(choice.choose(kBlock), CoopMethod::kRing) << i;
     for (int i = 0; i < 64; ++i) choice.measured(CoopMethod::kRing, kBlock / 2, 100'000, 100'000);
     EXPECT_EQ(choice.method(), CoopMethod::kRing);
 }
@@ -175,6 +152,36 @@ TEST(CopyChoice, in_one_direction_the_slower_end_of_a_ring_counts_twice) {
     EXPECT_NEAR(both.ps_a_byte(CoopMethod::kRing), 120, 0.1);
 }
 
+TEST(CopyChoice, a_way_that_is_not_known_is_tried_before_one_that_is) {
+    Machine machine(kRingIsBest);
+    uint64_t moved = 0;
+    for (; machine.moved(CoopMethod::kRingNontemporal) == 0 && moved < 256; ++moved) machine.move(kMiB);
+    EXPECT_EQ(machine.choice().method(), CoopMethod::kRing);
+    EXPECT_LE(machine.moved(CoopMethod::kDirect), 10 * kMiB) << "before the ring was tried";
+    EXPECT_LT(moved, 32u);
+}
+
+TEST(CopyChoice, nothing_is_tried_before_it_may_be) {
+    CopyChoice choice;
+    for (int block = 0; block < 1000; ++block) {
+        EXPECT_EQ(choice.choose(kMiB, false), CoopMethod::kDirect);
+        choice.measured(CoopMethod::kDirect, kMiB, 200'000);
+    }
+    EXPECT_EQ(choice.choose(kMiB), CoopMethod::kRing);
+}
+
+TEST(CopyChoice, direct_copies_of_one_direction_are_shared_out_by_speed) {
+    CopyChoice one(false), both(true);
+    for (CopyChoice* choice : {&one, &both}) {
+        choice->measured(CoopMethod::kDirect, 1000, 0, 100);
+        EXPECT_NEAR(choice->ps_a_byte(CoopMethod::kDirect), 100, 0.1) << "of the owner alone";
+        choice->measured(CoopMethod::kDirect, 1000, 300);
+    }
+    // In 300 ns the reader moves one part of four and the owner three: 1,000 ps a 4 bytes of each of two.
+    EXPECT_NEAR(one.ps_a_byte(CoopMethod::kDirect), 150, 0.1);
+    EXPECT_NEAR(both.ps_a_byte(CoopMethod::kDirect), 300, 0.1);
+}
+
 TEST(CopyChoice, a_first_trial_that_is_close_goes_on_until_the_ring_has_been_used) {
     // A ring that takes 0.9 of the direct copies' time at first, and 0.6 after 5 MiB.
     CopyChoice choice;
@@ -182,7 +189,7 @@ TEST(CopyChoice, a_first_trial_that_is_close_goes_on_until_the_ring_has_been_use
     uint64_t through_ring = 0;
     uint64_t direct = 0;
     while (through_ring < 16 * kMiB && direct < 64 * kMiB) {
-        const CoopMethod method = choice.choose(kBytes, false);
+        const CoopMethod method = choice.choose(kBytes);
         if (method == CoopMethod::kDirect) {
             direct += kBytes;
             choice.measured(method, kBytes, kBytes / 10);
@@ -206,23 +213,56 @@ TEST(CopyChoice, one_copy_that_was_interrupted_counts_little) {
     EXPECT_LT(choice.ps_a_byte(CoopMethod::kDirect), 1.5 * before);
 }
 
-TEST(CopyChoices, kinds_of_blocks_are_measured_apart) {
+TEST(CopyChoices, kinds_of_blocks_and_distances_are_measured_apart) {
     CopyChoices choices;
-    EXPECT_EQ(&choices.of(64 << 10, false), &choices.of(1, false));
-    EXPECT_NE(&choices.of(64 << 10, false), &choices.of(64 << 10, true));
-    EXPECT_NE(&choices.of(64 << 10, false), &choices.of(256 << 10, false));
-    EXPECT_EQ(&choices.of(256 << 10, true), &choices.of(1 << 20, true));
-    EXPECT_NE(&choices.of(1 << 20, true), &choices.of(2 << 20, true));
+    EXPECT_EQ(&choices.of(64 << 10, false, false), &choices.of(1, false, false));
+    EXPECT_NE(&choices.of(64 << 10, false, false), &choices.of(64 << 10, true, false));
+    EXPECT_NE(&choices.of(64 << 10, false, false), &choices.of(64 << 10, false, true));
+    EXPECT_NE(&choices.of(64 << 10, false, false), &choices.of(256 << 10, false, false));
+    EXPECT_EQ(&choices.of(256 << 10, true, true), &choices.of(1 << 20, true, true));
+    EXPECT_NE(&choices.of(1 << 20, true, false), &choices.of(2 << 20, true, false));
 
-    choices.of(1 << 20, true).measured(CoopMethod::kDirect, 1 << 20, 50'000);
+    // While both fetch the ends of a ring count once each.
+    for (const bool far : {false, true}) {
+        choices.of(1 << 20, true, far).measured(CoopMethod::kRing, 1 << 20, far ? 150'000 : 50'000, 20'000);
+        choices.of(1 << 20, true, far).measured(CoopMethod::kDirect, 1 << 20, far ? 100'000 : 50'000);
+    }
     int seen = 0;
-    choices.for_each_measured([&](uint32_t bytes, bool both, const CopyChoice& choice) {
-        ++seen;
+    choices.for_each_measured([&](uint32_t bytes, bool both, bool far, const CopyChoice& choice) {
+        EXPECT_EQ(far, seen++ == 1);
         EXPECT_EQ(bytes, 256u << 10);
         EXPECT_TRUE(both);
-        EXPECT_NEAR(choice.ps_a_byte(CoopMethod::kDirect), 47.7, 0.1);
+        EXPECT_NEAR(choice.ps_a_byte(CoopMethod::kDirect), far ? 95.4 : 47.7, 0.1);
+        EXPECT_NEAR(choice.ps_a_byte(CoopMethod::kRing), far ? 162.1 : 66.8, 0.1);
     });
-    EXPECT_EQ(seen, 1);
+    EXPECT_EQ(seen, 2);
+}
+
+TEST(CopyChoices, processes_that_move_to_and_fro_find_what_they_knew) {
+    constexpr uint32_t kBytes = 64u << 10;
+    CopyChoices choices;
+    std::array<uint64_t, kCoopMethods> moved[2] = {};
+    // Near, a ring is best, and far, direct copies; the cores move after each 64 blocks.
+    for (int block = 0; block < 64 * 400; ++block) {
+        const bool far = block / 64 % 2 == 1;
+        CopyChoice& choice = choices.of(kBytes, false, far);
+        const CoopMethod method = choice.choose(kBytes);
+        const bool best = method == (far ? CoopMethod::kDirect : CoopMethod::kRing);
+        const uint64_t ns = best ? 3'000 : 9'000;
+        if (method == CoopMethod::kDirect) {
+            choice.measured(method, kBytes, ns);
+        } else {
+            choice.measured(method, kBytes / 2, ns / 4, ns / 4);
+        }
+        if (block >= 64 * 40) moved[far][static_cast<size_t>(method)] += kBytes;
+    }
+    for (const bool far : {false, true}) {
+        const CopyChoice& choice = choices.of(kBytes, false, far);
+        EXPECT_EQ(choice.method(), far ? CoopMethod::kDirect : CoopMethod::kRing);
+        EXPECT_EQ(choice.switches(), far ? 0u : 1u);
+        const uint64_t all = moved[far][0] + moved[far][1] + moved[far][2];
+        EXPECT_GT(moved[far][static_cast<size_t>(choice.method())], all * 95 / 100) << "far " << far;
+    }
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -192,10 +194,49 @@ TEST(Distance, follows_what_is_measured_and_is_not_fooled_by_one_interruption) {
     EXPECT_EQ(distance.ns(), 40u);
     distance.add(100'000);
     EXPECT_FALSE(Distance::far(distance.ns(), false));
-    for (int i = 0; i < 20; ++i) distance.add(300);
+    for (int i = 0; i < 4; ++i) distance.add(300);
     EXPECT_TRUE(Distance::far(distance.ns(), false));
-    for (int i = 0; i < 20; ++i) distance.add(40);
+    distance.add(20);
+    EXPECT_TRUE(Distance::far(distance.ns(), true)) << "a line that happened to be here";
+    distance.add(40);
     EXPECT_FALSE(Distance::far(distance.ns(), true));
+}
+
+TEST(Distance, near_cores_on_a_busy_memory_are_not_far) {
+    // As they were read while windows of 1 MiB went by.
+    Distance distance;
+    for (const uint32_t ns : {98, 96, 168, 126, 46, 172, 74, 48, 22, 24, 108, 136, 124, 82, 64, 42}) distance.add(ns);
+    for (const uint32_t ns : {118, 224, 66, 64, 26, 64, 82, 80, 70, 134, 78, 66, 22, 164, 68, 102, 42, 132, 40, 42}) {
+        distance.add(ns);
+        EXPECT_FALSE(Distance::far(distance.ns(), false)) << ns;
+    }
+}
+
+TEST(Distance, a_measurement_uses_other_lines_each_time_and_no_two_of_a_pair) {
+    std::set<std::array<uint8_t, kProbesUsed>> orders;
+    for (uint64_t number = 1; number <= 1000; ++number) {
+        const auto order = probe_order(number);
+        std::set<uint8_t> pairs;
+        for (const uint8_t line : order) {
+            ASSERT_LT(line, kProbeLines);
+            pairs.insert(line / 2);
+        }
+        ASSERT_EQ(pairs.size(), kProbesUsed) << number;
+        orders.insert(order);
+    }
+    EXPECT_GT(orders.size(), 200u);
+}
+
+TEST(Distance, a_writer_that_has_gone_on_is_noticed) {
+    Probe probe{};
+    write_probe(probe, 1);
+    EXPECT_EQ(read_probe(probe, 1).number, 1u);
+    EXPECT_GE(read_probe(probe, 1).ns, 1u);
+    write_probe(probe, 2);
+    write_probe(probe, 3);
+    const uint64_t passed = read_probe(probe, 2).number;
+    EXPECT_TRUE(passed == 2 || passed == 3) << passed;
+    EXPECT_EQ(read_probe(probe, 3).number, 3u);
 }
 
 TEST(Distance, between_near_and_far_cores_stay_what_they_were) {

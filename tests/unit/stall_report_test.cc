@@ -183,6 +183,7 @@ TEST(StallReport, all_that_waits_for_a_peer_is_listed) {
                        .copies = {{.bytes = 0, .method = CoopMethod::kDirect, .ps_a_byte = {130, 52, 0}},
                                   {.bytes = 262144,
                                    .both = true,
+                                   .far = true,
                                    .method = CoopMethod::kRing,
                                    .switches = 1,
                                    .ps_a_byte = {60, 90, 140}}},
@@ -220,9 +221,10 @@ TEST(StallReport, all_that_waits_for_a_peer_is_listed) {
                                            "      blocks of 0 bytes and more are fetched by direct copies (changed 0 "
                                            "times): in the ring 130 ps a byte, by direct copies 52 ps a byte, in the "
                                            "ring past the caches not measured\n"
-                                           "      blocks of 262144 bytes and more, while it fetches too, are fetched "
-                                           "in the ring (changed 1 times): in the ring 60 ps a byte, by direct copies "
-                                           "90 ps a byte, in the ring past the caches 140 ps a byte\n"));
+                                           "      blocks of 262144 bytes and more, while it fetches too, from a far "
+                                           "core, are fetched in the ring (changed 1 times): in the ring 60 ps a byte, "
+                                           "by direct copies 90 ps a byte, in the ring past the caches 140 ps a "
+                                           "byte\n"));
     report.peers[0].process.path = VELO_PATH_DEVICE;
     EXPECT_EQ(to_text(report),
               text("VELO packets",

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -23,42 +24,70 @@ struct alignas(64) ProbeLine {
 inline constexpr size_t kProbeLines = 16;
 using Probe = ProbeLine[kProbeLines];
 
-/// Those that are used: no two share a pair of lines, which are fetched together.
-inline constexpr uint8_t kProbeOrder[] = {13, 3, 10, 6, 15};
-
-inline void write_probe(Probe& probe) {
-    for (const uint8_t line : kProbeOrder) probe[line].word.store(1, std::memory_order_relaxed);
+/// Those that a measurement uses, in its order: other ones each time, since a prefetcher that knows them fetches the
+/// rest with the first. No two share a pair of lines, which are fetched together.
+inline constexpr size_t kProbesUsed = 5;
+inline std::array<uint8_t, kProbesUsed> probe_order(uint64_t number) {
+    const uint64_t mixed = number * 0x9e3779b97f4a7c15;
+    const uint64_t first = mixed >> 61;
+    const uint64_t step = (mixed >> 57) | 1;
+    std::array<uint8_t, kProbesUsed> order{};
+    for (uint64_t i = 0; i < kProbesUsed; ++i) {
+        const uint64_t pair = (first + i * step) % (kProbeLines / 2);
+        order[i] = static_cast<uint8_t>(2 * pair + (mixed >> (40 + i)) % 2);
+    }
+    return order;
 }
 
-/// Time in ns to read one line that another core has just written: the mean over five.
-inline uint32_t read_probe(const Probe& probe) {
+/// `number` of the measurement: 1, 2, 3, ...
+inline void write_probe(Probe& probe, uint64_t number) {
+    for (const uint8_t line : probe_order(number)) probe[line].word.store(number, std::memory_order_relaxed);
+}
+
+struct ProbeReading {
+    uint64_t number = 0;  ///< the largest that the lines had
+    uint32_t ns = 0;      ///< to read one of them: the mean over five
+};
+
+/// Of the measurement of this number, which the writer may have passed since. The time says something if the number
+/// that was found is a new one: the second of two marked messages that are taken one right after the other finds lines
+/// here.
+inline ProbeReading read_probe(const Probe& probe, uint64_t number) {
+    const std::array<uint8_t, kProbesUsed> order = probe_order(number);
     // Each load waits for the one before it.
     uint64_t zero = 0;
     asm volatile("" : "+r"(zero));  // not known to the compiler, so it keeps the dependency
-    uint64_t seen = probe[0].word.load(std::memory_order_relaxed);  // whatever the page itself costs
+    uint64_t seen = 0;
+    uint64_t largest = 0;
     timespec before;
     timespec after;
     clock_gettime(CLOCK_MONOTONIC, &before);
-    for (const uint8_t line : kProbeOrder) {
+    for (const uint8_t line : order) {
         seen = probe[line + (seen & zero)].word.load(std::memory_order_relaxed);
+        largest = std::max(largest, seen);
     }
     asm volatile("" : : "r"(seen));
     clock_gettime(CLOCK_MONOTONIC, &after);
     const int64_t ns = (after.tv_sec - before.tv_sec) * 1'000'000'000 + (after.tv_nsec - before.tv_nsec);
-    return static_cast<uint32_t>(std::clamp<int64_t>(ns / 5, 1, 100'000));
+    return {largest, static_cast<uint32_t>(std::clamp<int64_t>(ns / kProbesUsed, 1, 100'000))};
 }
 
-/// A running estimate. Pure.
+/// A running estimate: the second least of the last five times. Near cores that share the memory's bandwidth with
+/// others take as long as far ones every third time. Pure.
 class Distance {
   public:
-    /// Measured like this, near cores take 16 to 35 ns on an AMD EPYC and 50 to 70 on an Intel Xeon, far ones 100 to
+    /// Measured like this, near cores take 16 to 50 ns on an AMD EPYC and 50 to 70 on an Intel Xeon, far ones 100 to
     /// 300. Between these two, cores stay what they were.
     static constexpr uint32_t kFarNs = 88;
     static constexpr uint32_t kNearNs = 80;
 
-    /// One measured time. A single one that was interrupted does not make near cores far.
+    /// One measured time. Cores are near until four of five say otherwise, and far until two do.
     void add(uint32_t ns) {
-        ns_ = ns_ == 0 ? std::min(ns, kFarNs - 1) : (3 * ns_ + std::min(ns, 2 * ns_) + 2) / 4;
+        times_[next_] = ns;
+        next_ = (next_ + 1) % times_.size();
+        std::array<uint32_t, 5> ordered = times_;
+        std::nth_element(ordered.begin(), ordered.begin() + 1, ordered.end());
+        ns_ = std::max(ordered[1], 1u);
     }
     /// 0: not measured yet.
     [[nodiscard]] uint32_t ns() const { return ns_; }
@@ -66,6 +95,8 @@ class Distance {
     [[nodiscard]] static bool far(uint32_t ns, bool was) { return ns >= (was ? kNearNs : kFarNs); }
 
   private:
+    std::array<uint32_t, 5> times_{};
+    uint32_t next_ = 0;
     uint32_t ns_ = 0;
 };
 

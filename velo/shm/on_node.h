@@ -175,7 +175,7 @@ class OnNode {
         const Peer& other = *peers_[peer];
         return other.out.line_ns() != 0 ? other.out.far() : Distance::far(other.in.line_ns(), false);
     }
-
+    void measure_next(PeerIndex peer) { peers_[peer]->out.measure_next(); }  ///< with the engine's next message there
     /// True: so much is fetched that the ring is worth its pages, beside direct copies. Through one whose pages are new
     /// the first MiB take 500 us longer than those, and each later one 12 us less; this is between the two.
     [[nodiscard]] static constexpr bool pays_for_pages(uint64_t bytes) { return bytes >= 8u << 20; }

@@ -98,6 +98,8 @@ class RingProducer {
         return far_ && bytes >= nontemporal_bytes_min_;
     }
     [[nodiscard]] bool far() const { return far_; }
+    /// With the engine's next message that takes lines.
+    void measure_next() { measure_next_ = true; }
     /// Time in ns that a line takes to the consumer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return line_ns_; }
 
@@ -128,11 +130,12 @@ class RingProducer {
             ++bodies_;
         } else if (message_class == MessageClass::kEngine) {
             // Such as ask for data that does not come through a ring.
-            header.measure = requests_ < kFirstMeasures || requests_ % kRequestsPerMeasure == 0;
+            header.measure = measure_next_ || requests_ < kFirstMeasures || requests_ % kRequestsPerMeasure == 0;
+            measure_next_ = false;
             ++requests_;
         }
         if (header.measure) {
-            write_probe(ring_.control->probe);
+            write_probe(ring_.control->probe, ++measures_);
             line_ns_ = ring_.control->consumed.line_ns.load(std::memory_order_relaxed);
             far_ = Distance::far(line_ns_, far_);
         }
@@ -307,6 +310,8 @@ class RingProducer {
     uint32_t mapped_bytes_ = 0;
     uint32_t requests_ = 0;  ///< of engines, in the lines
     uint32_t line_ns_ = 0;
+    uint64_t measures_ = 0;
+    bool measure_next_ = false;
     uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
     bool far_ = false;      ///< the consumer's core
@@ -507,7 +512,10 @@ class RingConsumer {
     }
 
     void measure() {
-        distance_.add(read_probe(ring_.control->probe));
+        const ProbeReading reading = read_probe(ring_.control->probe, ++measures_);
+        if (reading.number <= measured_) return;
+        measured_ = reading.number;
+        distance_.add(reading.ns);
         ring_.control->consumed.line_ns.store(distance_.ns(), std::memory_order_relaxed);
     }
 
@@ -521,6 +529,8 @@ class RingConsumer {
     bool waited_ = false;  ///< the next message has been looked for
     Cell* next_ = nullptr;  ///< looked at next: the line at position_, or the second cell of the one before
     Distance distance_;
+    uint64_t measures_ = 0;  ///< marked messages
+    uint64_t measured_ = 0;  ///< the largest number that was found
 };
 
 }  // namespace velo::shm
