@@ -14,6 +14,7 @@ TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader
 ON_NODE = ("velo", "velo_before", "mtl", "mtl_before", "vader", "vader_copied", "ucx", "mpich")
 # Ways of velo's long messages on the node, by the words of btl_velo_block_way.
 WAYS = ("ring", "direct", "nontemporal")
+FETCHED_BYTES = 65536  # of the shortest message measured that is fetched, and not sent whole
 INCUMBENTS = ("vader", "vader_copied", "ucx", "mpich")
 
 
@@ -197,7 +198,7 @@ class Place:
         if (group, measure) not in self._sizes or not ways or not self._has(group, "velo"):
             return ""
         rows = []
-        for size in sorted(self._sizes[group, measure]):
+        for size in sorted(size for size in self._sizes[group, measure] if size >= FETCHED_BYTES):
             medians = {way: self._median(group, way, measure, size) for way in ways}
             medians = {way: value for way, value in medians.items() if value is not None}
             best = (min if lower_wins else max)(medians, key=medians.get, default=None)
