@@ -239,6 +239,52 @@ TEST(Distance, a_writer_that_has_gone_on_is_noticed) {
     EXPECT_EQ(read_probe(probe, 3).number, 3u);
 }
 
+TEST(MeasurePlan, marks_some_of_many_and_what_is_asked_for) {
+    MeasurePlan plan;
+    uint32_t bodies = 0, requests = 0;
+    for (int i = 0; i < 1280; ++i) bodies += plan.body() ? 1 : 0;
+    for (int i = 0; i < 320; ++i) requests += plan.request() ? 1 : 0;
+    EXPECT_EQ(bodies, 3u + 10u);
+    EXPECT_EQ(requests, 3u + 10u);
+    EXPECT_TRUE(plan.request());
+    EXPECT_FALSE(plan.request());
+    plan.soon();
+    EXPECT_TRUE(plan.request());
+    EXPECT_FALSE(plan.request());
+}
+
+TEST(MeasurePlan, a_time_that_contradicts_is_followed_by_others_until_one_agrees) {
+    // As a producer uses it, of cores that move. The consumer answers a request late, or at once.
+    for (const int late : {0, 3}) {
+        MeasurePlan plan;
+        Distance distance;
+        bool far = false;
+        std::vector<uint64_t> marked;
+        uint32_t last_ns = 0;
+        uint64_t measured = 0;
+        const auto requests_until = [&](uint32_t ns, bool wanted) {
+            for (int i = 0; i < 1000; ++i) {
+                if (plan.waits()) {
+                    far = Distance::far(distance.ns(), far);
+                    plan.heard(measured, Distance::far(last_ns, far) != far);
+                }
+                if (plan.request()) marked.push_back(plan.begin());
+                if (marked.size() > static_cast<size_t>(late)) {
+                    distance.add(last_ns = ns);
+                    measured = marked.front();
+                    marked.erase(marked.begin());
+                }
+                if (far == wanted) return i;
+            }
+            return 1000;
+        };
+        for (int i = 0; i < 200; ++i) requests_until(30, false);
+        EXPECT_LE(requests_until(250, true), late == 0 ? 40 : 250);
+        for (int i = 0; i < 200; ++i) requests_until(250, true);
+        EXPECT_LE(requests_until(30, false), late == 0 ? 40 : 250);
+    }
+}
+
 TEST(Distance, between_near_and_far_cores_stay_what_they_were) {
     constexpr uint32_t kBetween = (Distance::kNearNs + Distance::kFarNs) / 2;
     EXPECT_FALSE(Distance::far(kBetween, false));

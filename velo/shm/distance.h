@@ -100,4 +100,42 @@ class Distance {
     uint32_t ns_ = 0;
 };
 
+/// Which messages a producer marks, so that its consumer measures. Pure.
+class MeasurePlan {
+  public:
+    /// Of messages with bodies, and of an engine's: all of the first few, and then one of a number.
+    static constexpr uint32_t kFirst = 4;
+    static constexpr uint32_t kBodiesPerMeasure = 128;
+    static constexpr uint32_t kRequestsPerMeasure = 32;
+
+    /// True: this message is marked.
+    [[nodiscard]] bool body() { return bodies_++ % kBodiesPerMeasure == 0 || bodies_ <= kFirst; }
+    [[nodiscard]] bool request() {
+        const bool asked = soon_ || (doubtful_ && !waits());
+        soon_ = false;
+        return requests_++ % kRequestsPerMeasure == 0 || requests_ <= kFirst || asked;
+    }
+    /// With the next request.
+    void soon() { soon_ = true; }
+    /// The number of a measurement that begins.
+    [[nodiscard]] uint64_t begin() { return ++begun_; }
+    /// The result of the last one is still to come.
+    [[nodiscard]] bool waits() const { return heard_ != begun_; }
+    /// The consumer has the result of measurement `number`. `doubtful`: it says another distance than is believed.
+    /// Until one agrees again they follow each other, so that cores that moved are known within five of them.
+    void heard(uint64_t number, bool doubtful) {
+        if (number != begun_) return;
+        heard_ = number;
+        doubtful_ = doubtful;
+    }
+
+  private:
+    uint64_t begun_ = 0;
+    uint64_t heard_ = 0;
+    uint32_t bodies_ = 0;
+    uint32_t requests_ = 0;
+    bool soon_ = false;
+    bool doubtful_ = false;
+};
+
 }  // namespace velo::shm

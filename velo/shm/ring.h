@@ -99,7 +99,7 @@ class RingProducer {
     }
     [[nodiscard]] bool far() const { return far_; }
     /// With the engine's next message that takes lines.
-    void measure_next() { measure_next_ = true; }
+    void measure_next() { plan_.soon(); }
     /// Time in ns that a line takes to the consumer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return line_ns_; }
 
@@ -126,18 +126,15 @@ class RingProducer {
             body_position_ = ring_.body_end(start, bytes);
             carried_bytes_ += bytes;
             header.whole = whole;
-            header.measure = bodies_ < kFirstMeasures || bodies_ % kMeasurePeriod == 0;
-            ++bodies_;
+            header.measure = plan_.body();
         } else if (message_class == MessageClass::kEngine) {
             // Such as ask for data that does not come through a ring.
-            header.measure = measure_next_ || requests_ < kFirstMeasures || requests_ % kRequestsPerMeasure == 0;
-            measure_next_ = false;
-            ++requests_;
+            if (plan_.waits()) hear_distance();
+            header.measure = plan_.request();
         }
         if (header.measure) {
-            write_probe(ring_.control->probe, ++measures_);
-            line_ns_ = ring_.control->consumed.line_ns.load(std::memory_order_relaxed);
-            far_ = Distance::far(line_ns_, far_);
+            hear_distance();
+            write_probe(ring_.control->probe, plan_.begin());
         }
         publish(header, in_body_ ? 1 : RingGeometry::lines_of(bytes));
         ++messages_;
@@ -254,9 +251,14 @@ class RingProducer {
         return position_ + lines - consumed_lines_ <= ring_.geometry.lines || refresh_lines(lines);
     }
 
-    static constexpr uint64_t kFirstMeasures = 4;
-    static constexpr uint64_t kMeasurePeriod = 128;
-    static constexpr uint32_t kRequestsPerMeasure = 32;
+    void hear_distance() {
+        const auto& consumed = ring_.control->consumed;
+        line_ns_ = consumed.line_ns.load(std::memory_order_relaxed);
+        far_ = Distance::far(line_ns_, far_);
+        const uint32_t last_ns = consumed.last_ns.load(std::memory_order_relaxed);
+        plan_.heard(consumed.measured.load(std::memory_order_relaxed), Distance::far(last_ns, far_) != far_);
+    }
+
     /// So much is carried before pages are used that could be done without. A page costs some 2 us at both ends
     /// together; in the first 128 KiB, 16 KiB take 1.2 us longer than in 2 MiB.
     static constexpr uint64_t kShallowBytes = 4u << 20;
@@ -306,12 +308,9 @@ class RingProducer {
     uint64_t consumed_bytes_ = 0;
     uint64_t skipped_from_ = UINT64_MAX;  ///< position at which the last new lap was begun early
     uint64_t carried_bytes_ = 0;  ///< of messages in the body area
-    uint64_t bodies_ = 0;
     uint32_t mapped_bytes_ = 0;
-    uint32_t requests_ = 0;  ///< of engines, in the lines
     uint32_t line_ns_ = 0;
-    uint64_t measures_ = 0;
-    bool measure_next_ = false;
+    MeasurePlan plan_;
     uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
     bool far_ = false;      ///< the consumer's core
@@ -516,7 +515,10 @@ class RingConsumer {
         if (reading.number <= measured_) return;
         measured_ = reading.number;
         distance_.add(reading.ns);
-        ring_.control->consumed.line_ns.store(distance_.ns(), std::memory_order_relaxed);
+        auto& consumed = ring_.control->consumed;
+        consumed.line_ns.store(distance_.ns(), std::memory_order_relaxed);
+        consumed.last_ns.store(reading.ns, std::memory_order_relaxed);
+        consumed.measured.store(reading.number, std::memory_order_relaxed);
     }
 
     RingView ring_;

@@ -131,7 +131,9 @@ struct RingControl {
     struct alignas(kLineBytes) {
         std::atomic<uint64_t> cells;
         std::atomic<uint64_t> body_bytes;
-        std::atomic<uint32_t> line_ns;  ///< transfer of a cache line from the producer, as last measured
+        std::atomic<uint32_t> line_ns;  ///< transfer of a cache line from the producer: the estimate
+        std::atomic<uint32_t> last_ns;  ///< the last time alone
+        std::atomic<uint64_t> measured;  ///< number of that measurement
     } consumed;
     /// Set by a consumer that no longer polls this ring each time; the producer then rings its doorbell. On a
     /// line of its own, because the producer reads it after every message.
