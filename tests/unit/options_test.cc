@@ -254,23 +254,19 @@ TEST(Options, every_default_is_what_its_text_says) {
 TEST(Options, unknown_words_are_refused_with_the_known_ones) {
     // A device is used, or none.
     for (const int ranks_per_node : {1, 0}) {
-        velo_params_t good = defaults();
-        good.ranks_per_node = ranks_per_node;
-        velo_params_t params = good;
-        params.flow_control = "statik";
-        expect_names(error_of(params), {"btl_velo_flow_control", "statik", "none", "static"});
-        params = good;
-        params.stealing = "turn";
-        expect_names(error_of(params), {"btl_velo_stealing", "turn", "turns", "paper"});
-        params = good;
-        params.growth = "cubic";
-        expect_names(error_of(params), {"btl_velo_growth", "cubic", "linear", "exponential"});
-        params = good;
-        params.single_copy = "xpmem";
-        expect_names(error_of(params), {"btl_velo_single_copy", "xpmem", "cma", "none"});
-        params = good;
-        params.window = "auto";
-        expect_names(error_of(params), {"btl_velo_window", "auto", "fixed", "adaptive"});
+        const auto refused = [&](auto parameter, const char* word, std::initializer_list<const char*> names) {
+            velo_params_t params = defaults();
+            params.ranks_per_node = ranks_per_node;
+            params.*parameter = word;
+            expect_names(error_of(params), names);
+        };
+        using P = velo_params_t;
+        refused(&P::flow_control, "statik", {"btl_velo_flow_control", "statik", "none", "static"});
+        refused(&P::stealing, "turn", {"btl_velo_stealing", "turn", "turns", "paper"});
+        refused(&P::growth, "cubic", {"btl_velo_growth", "cubic", "linear", "exponential"});
+        refused(&P::single_copy, "xpmem", {"btl_velo_single_copy", "xpmem", "cma", "none"});
+        refused(&P::window, "auto", {"btl_velo_window", "auto", "fixed", "adaptive"});
+        refused(&P::block_way, "kernel", {"btl_velo_block_way", "kernel", "measured", "ring", "nontemporal", "direct"});
     }
 }
 

@@ -144,6 +144,56 @@ TEST(Ring, header_survives_packing) {
     EXPECT_EQ(again.bytes, header.bytes);
 }
 
+/// A message of the engine's that asks for data, which may be marked to be measured.
+void request(Ring& ring) {
+    ASSERT_NE(ring.producer.reserve(8, false).first, nullptr);
+    std::memset(ring.producer.reserve(8, false).first, 0, 8);
+    ring.producer.commit(MessageClass::kEngine, 0, 8);
+}
+
+TEST(Ring, marked_messages_that_are_taken_one_after_the_other_measure_once) {
+    Ring ring({.lines = 16, .body_bytes = 4096});
+    auto& consumed = RingView(ring.memory, ring.geometry).control->consumed;
+    constexpr uint64_t kMarked = MeasurePlan::kFirst;
+    std::array<uint64_t, kProbeLines> written{};
+    for (uint64_t number = 1; number <= kMarked; ++number) {
+        request(ring);
+        for (const uint8_t line : probe_order(number)) written[line] = number;
+    }
+    uint64_t largest = 0, times = 0;
+    for (uint64_t number = 1; number <= kMarked; ++number) {
+        uint64_t found = 0;
+        for (const uint8_t line : probe_order(number)) found = std::max(found, written[line]);
+        consumed.last_ns.store(0);
+        ASSERT_TRUE(ring.receive(8, 0));
+        EXPECT_EQ(consumed.last_ns.load() != 0, found > largest) << number;
+        largest = std::max(largest, found);
+        times += consumed.last_ns.load() != 0 ? 1 : 0;
+        EXPECT_EQ(consumed.measured.load(), largest);
+    }
+    EXPECT_LT(times, kMarked);
+}
+
+TEST(Ring, a_time_that_contradicts_is_measured_again_with_the_next_request) {
+    Ring ring({.lines = 16, .body_bytes = 4096});
+    RingControl& control = *RingView(ring.memory, ring.geometry).control;
+    /// The last measurement that begins when one more request is sent; its time is then said to be `ns`.
+    const auto begun_with_one_more = [&](uint32_t ns) {
+        request(ring);
+        EXPECT_TRUE(ring.receive(8, 0));
+        control.consumed.last_ns.store(ns);
+        uint64_t begun = 0;
+        for (const ProbeLine& line : control.probe) begun = std::max(begun, line.word.load());
+        return begun;
+    };
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(begun_with_one_more(30), std::min(i + 1, 4)) << i;
+    ring.producer.measure_next();
+    EXPECT_EQ(begun_with_one_more(300), 5u);
+    EXPECT_EQ(begun_with_one_more(300), 6u);
+    EXPECT_EQ(begun_with_one_more(30), 7u);
+    EXPECT_EQ(begun_with_one_more(30), 7u);
+}
+
 constexpr RingGeometry kDeep = {.lines = 256, .body_bytes = 1u << 20};
 
 /// Bytes of a ring's body area that messages of `bytes` come to use, if each is read before the next one is written.
