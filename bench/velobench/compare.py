@@ -61,6 +61,10 @@ def arguments(given):
     return options.parse_args(given)
 
 
+def revision():
+    return found(r"^([0-9a-f]+)$", output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")) or "unknown"
+
+
 class Comparison:
     def __init__(self, options):
         self.options = options
@@ -178,6 +182,8 @@ class Comparison:
                 copy_plugin(directory, os.path.join(options.out, name))
             with open(sum_file, "w", encoding="ascii") as file_:
                 file_.write(digest.hexdigest()[:16] + "\n")
+            with open(os.path.join(options.out, "source"), "w", encoding="ascii") as file_:
+                file_.write(revision() + "\n")
         if options.before:
             self.columns += [column + "_before" for column in ("velo", "mtl", "device", "mtl_device")
                              if column in self.columns]
@@ -221,7 +227,9 @@ class Comparison:
     def head(self):
         """The machine, and each column's command as a reader would type it in the repository."""
         version = found(r"^AC_INIT\(\[velo\], \[(.*)\]\)$", read(os.path.join(ROOT, "configure.ac")))
-        revision = found(r"^([0-9a-f]+)$", output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")) or "unknown"
+        # Of the rounds that are there: a report may be made much later.
+        source = os.path.join(self.options.out, "source")
+        measured = read(source).strip() if os.path.exists(source) else "unknown"
         values = [*machine(self.mpi), found(r"[Vv]ersion:* *([0-9][0-9.]*)", output_of("ucx_info", "-v")),
                   found(r"^ *Version: *(.*)", output_of("mpirun.mpich", "--version"))]
         facts = "".join(f"| {name} | {value} |\n"
@@ -237,7 +245,7 @@ class Comparison:
 
 # Results
 
-velo {version} (source {revision}) beside the other shared-memory transports of one machine. Each round runs one job of
+velo {version} (source {measured}) beside the other shared-memory transports of one machine. Each round runs one job of
 each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
 and what near and far are. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
 

@@ -77,6 +77,12 @@ class Jobs(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             with open(os.path.join(out, "compare.csv"), encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))
+            # A report says of which source the rounds are, and not of which it is made.
+            kept = "0123abc"
+            with open(os.path.join(out, "source"), "w", encoding="ascii") as file:
+                file.write(kept + "\n")
+            result = run("compare", "--report", "--out", out)
+            self.assertEqual(result.returncode, 0, result.stderr)
             with open(os.path.join(out, "compare.md"), encoding="utf-8") as file:
                 page = file.read()
         figures = [(row["column"], row["where"], row["size"]) for row in rows if row["measure"] == "latency"]
@@ -84,6 +90,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(sum(row["measure"] == "line" for row in rows), 6)
         self.assertTrue(all(float(row["value"]) > 0 for row in rows), rows)
         self.assertRegex(page, r"\| velo, on node \| `mpirun .*btl velo,self")
+        self.assertEqual(kept, re.search(r"\(source (\w+)\)", page).group(1))
 
     def test_npb_counts_what_is_not_verified(self):
         """Programs that only print: one is right, one is not over velo, one not over vader, which is no defect."""
