@@ -46,6 +46,13 @@ class KeyTable {
         return found;
     }
 
+    /// The same, and its place is remembered: it may well be removed next.
+    [[nodiscard]] Ref find(const Envelope& key) {
+        Ref found = *recent_place_of(key);
+        while (found != kNone && !(store_.key(found) == key)) found = store_.links(found).chain;
+        return found;
+    }
+
     /// Becomes the youngest of its key. (Where that was stored a moment ago, a load of it would wait.)
     [[gnu::always_inline]] void append(Ref entry, const Envelope& key) {
         auto& links = store_.links(entry);
@@ -85,7 +92,7 @@ class KeyTable {
             store_.links(after).previous = links.previous;
             return;
         }
-        Ref* place = place_of(store_.key(entry));
+        Ref* place = recent_place_of(store_.key(entry));
         while (*place != entry) place = &store_.links(*place).chain;
         unlink_first(entry, *place);
     }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "match/supply.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -43,6 +44,11 @@ class Pool {
         if (!supply_.may_reserve(pieces) || !reach(supply_.reach_to_reserve(pieces))) return false;
         supply_.reserve(pieces);
         return true;
+    }
+    /// One that was given back just now, and not taken again.
+    void reserve_freed() {
+        VELO_CHECK(supply_.may_reserve(1), "a piece that was freed is not free");
+        supply_.reserve(1);
     }
     void unreserve(uint32_t pieces) { supply_.unreserve(pieces); }
 

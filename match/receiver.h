@@ -187,10 +187,11 @@ class Receiver {
     [[nodiscard]] Record take(RecordRef ref) {
         const Record record = unexpected_.at(ref);
         const Unmatched message(record);
-        watches_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
+        if (!watches_.all().empty()) [[unlikely]]
+            watches_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
         unexpected_.remove(ref);
         // It goes back to its sender with the data's room, and to no other message before.
-        if (message.granted()) VELO_CHECK(unexpected_.reserve(1), "a record that was freed is not free");
+        if (message.granted()) unexpected_.reserve_freed();
         return record;
     }
 
@@ -220,10 +221,10 @@ class Receiver {
     void release(const Record& taken, Sender* sender) {
         const Unmatched message(taken);
         const uint32_t cells = message.inside() ? 0 : DataCells::cells_of(message.bytes_here());
-        cells_.free(message.cells());
+        if (!message.inside()) cells_.free(message.cells());
         if (!message.granted()) return;
         if (sender == nullptr) return unexpected_.unreserve(1);
-        VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
+        if (cells != 0) VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
         give(*sender, {1, cells});
     }
 

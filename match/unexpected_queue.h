@@ -50,13 +50,15 @@ class UnexpectedQueue {
         while (!done && give_up_an_index()) done = records_.reserve(records);
         return done;
     }
+    /// One that was freed just now.
+    void reserve_freed() { records_.reserve_freed(); }
     void unreserve(uint32_t records) { records_.unreserve(records); }
 
     /// The oldest that fits the receive, or kNone.
     [[nodiscard]] Ref find(Envelope receive) {
         if (size_ == 0) return kNone;
         const Kind kind = kind_of(receive);
-        if (kind == Kind::kExact) return exact_.first(receive);
+        if (kind == Kind::kExact) return exact_.find(receive);
         OpenIndex<Hash>& index = indexes_[match::index(kind) - 1];
         if (!index.listed()) {
             Ref ref = oldest_;
@@ -68,6 +70,7 @@ class UnexpectedQueue {
                 while (ref != kNone && !fits(receive, records_.at(ref).envelope)) ref = newer(ref);
                 return ref;
             }
+            any_listed_ = true;
         }
         return index.first(receive);
     }
@@ -75,13 +78,16 @@ class UnexpectedQueue {
     void remove(Ref ref) {
         VELO_DCHECK(size_ != 0, "a record is removed from an empty queue");
         exact_.remove(ref);
-        for (OpenIndex<Hash>& index : indexes_) index.remove(ref);
+        if (any_listed_) [[unlikely]] {
+            for (OpenIndex<Hash>& index : indexes_) index.remove(ref);
+        }
         const Record& record = records_.at(ref);
         (record.older == kNone ? oldest_ : records_.at(record.older).newer) = record.newer;
         (record.newer == kNone ? newest_ : records_.at(record.newer).older) = record.older;
         records_.give_back(ref);
-        if (--size_ != 0) return;
+        if (--size_ != 0 || !any_listed_) return;
         for (OpenIndex<Hash>& index : indexes_) index.rest();
+        any_listed_ = false;
     }
 
     [[nodiscard]] Record& at(Ref ref) { return records_.at(ref); }
@@ -106,7 +112,9 @@ class UnexpectedQueue {
         newest_ = ref;
         ++size_;
         exact_.append(ref, message);
-        for (OpenIndex<Hash>& index : indexes_) index.append(ref);
+        if (any_listed_) [[unlikely]] {
+            for (OpenIndex<Hash>& index : indexes_) index.append(ref);
+        }
     }
     bool give_up_an_index() {
         for (OpenIndex<Hash>& index : indexes_) {
@@ -121,6 +129,7 @@ class UnexpectedQueue {
     std::array<OpenIndex<Hash>, kOpenKinds.size()> indexes_ = {OpenIndex<Hash>(budget_, records_, Kind::kOpenTag),
                                                                OpenIndex<Hash>(budget_, records_, Kind::kOpenSource),
                                                                OpenIndex<Hash>(budget_, records_, Kind::kOpen)};
+    bool any_listed_ = false;  ///< an index, unless it was given up since
     Ref oldest_ = kNone;
     Ref newest_ = kNone;
     uint32_t size_ = 0;

@@ -128,7 +128,7 @@ class MatchReceiving {
     void has_data(MatchReceive& receive, Status status);
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
-    void grant_first(MatchPeer& to);
+    void grant_more(MatchPeer& to, uint64_t bytes);
     /// `cells`: its room has grown in them, too.
     [[gnu::always_inline]] void tell_grant(MatchPeer& to, bool cells);
     [[gnu::noinline]] void tell_untold(MatchPeer& to);
@@ -237,7 +237,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         case Outcome::kDataless: answer.outcome = Answer::Outcome::kDataless; break;
         default: answer.outcome = Answer::Outcome::kRefused; break;
     }
-    if (!from.was_granted && answer.outcome != Answer::Outcome::kRefused) grant_first(from);
+    if (answer.outcome != Answer::Outcome::kRefused) grant_more(from, header.bytes);
     answer.grant = match::GrantHeader::of(match::Receiver::take_untold(from.in));
     parts_.matching.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
@@ -450,18 +450,30 @@ void MatchReceiving<Env>::offer(MatchPeer& to) {
         static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
 }
 
-/// Room for messages that leave without a request, from the first one that was accepted on.
+/// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender has
+/// run out of it, for as many as wait there, and as much again at least, up to its share.
 template <class Env>
-void MatchReceiving<Env>::grant_first(MatchPeer& to) {
-    to.was_granted = true;
+void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
+    using match::DataCells, match::Record, match::Room;
+    const auto first = static_cast<uint64_t>(core_.options.params.unexpected_granted);
+    const bool is_first = to.granted.empty();
+    if (first == 0 || (!is_first && bytes > to.eager_bytes_max)) return;
+    const Room left = to.in.left - to.in.untold;
+    const uint64_t cells_each =
+        is_first ? kGrantCellsEach : match::Unmatched::cells_of(static_cast<uint32_t>(bytes), false);
+    const uint64_t messages = is_first ? first : to.in.offers.refusals.waiting_max();
     const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
-    const uint64_t records = receiver_->record_budget().limit() / shares / sizeof(match::Record);
-    const uint64_t cells = receiver_->data_budget().limit() / shares / match::DataCells::kCellBytes;
-    const auto most = static_cast<uint64_t>(core_.options.params.unexpected_granted);
-    const uint64_t cells_most = std::min<uint64_t>(most * kGrantCellsEach, match::Room::kMax);
+    const auto more = [shares](uint64_t wanted, uint32_t left, uint32_t granted, const match::Budget& budget,
+                               size_t bytes_each) {
+        if (wanted <= left) return uint32_t{0};
+        const auto share = std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
+        return static_cast<uint32_t>(std::min(std::max<uint64_t>(wanted - left, granted), share - granted));
+    };
+    const Room room = {more(messages, left.records(), to.granted.records(), receiver_->record_budget(), sizeof(Record)),
+                       more(messages * cells_each, left.cells(), to.granted.cells(), receiver_->data_budget(),
+                            DataCells::kCellBytes)};
     // Too much for the budget: then the peer makes a request for each message.
-    (void)receiver_->grant(to.in, {static_cast<uint32_t>(std::min(records, most)),
-                                   static_cast<uint32_t>(std::min(cells, cells_most))});
+    if (!room.empty() && receiver_->grant(to.in, room)) to.granted += room;
 }
 
 template <class Env>

@@ -23,7 +23,7 @@ struct velo_match_peer {
     uint32_t eager_bytes_max = 0;  ///< data of one message
     uint32_t replies = 0;          ///< to it that wait to be sent
     std::unique_ptr<velo::EagerChoice> choice;  ///< from its first long message on, on the node
-    bool was_granted = false;
+    velo::match::Room granted;  ///< in all, for messages of it that leave without a request
     bool refuses = false;  ///< it has no memory for messages that no receive waits for
     bool ended = false;
 };

@@ -4,20 +4,47 @@
 #include "mtl_velo.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "opal/runtime/opal_progress.h"
 
-/* Finds the process, and the message as bytes, which are memory to be freed if they had to be packed. */
-static inline __opal_attribute_always_inline__ int prepare(ompi_communicator_t *comm, int dest,
-                                                            opal_convertor_t *convertor,
-                                                            velo_match_peer_t **peer, void **data,
-                                                            size_t *bytes, bool *packed)
+/* A message as bytes. Memory for it is taken only where its datatype is not contiguous and it is long. */
+enum { PACKED_HERE_MAX = 2048 };
+typedef struct {
+    void *data;
+    size_t bytes;
+    bool allocated;
+    char here[PACKED_HERE_MAX];
+} message_t;
+
+/* Finds the process and the bytes. */
+static inline int prepare(ompi_communicator_t *comm, int dest, opal_convertor_t *convertor, velo_match_peer_t **peer,
+                          message_t *message)
 {
+    struct iovec iov = {.iov_base = message->here};
+    uint32_t count = 1;
+
     *peer = mca_mtl_velo_peer(comm, dest);
     if (OPAL_UNLIKELY(NULL == *peer)) {
         return OMPI_ERR_UNREACH;
     }
-    return ompi_mtl_datatype_pack(convertor, data, bytes, packed);
+    opal_convertor_get_packed_size(convertor, &message->bytes);
+    if (mca_mtl_velo_in_one_piece(convertor) || 0 == message->bytes || message->bytes > sizeof message->here) {
+        return ompi_mtl_datatype_pack(convertor, &message->data, &message->bytes, &message->allocated);
+    }
+    message->data = message->here;
+    message->allocated = false;
+    iov.iov_len = message->bytes;
+    opal_convertor_pack(convertor, &iov, &count, &message->bytes);
+    return OMPI_SUCCESS;
+}
+
+static inline bool message_leaves_now(ompi_communicator_t *comm, velo_match_peer_t *peer, int tag,
+                                      const message_t *message, mca_pml_base_send_mode_t mode)
+{
+    return message->data == message->here && MCA_PML_BASE_SEND_SYNCHRONOUS != mode
+           && mca_mtl_velo.faces->send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
+                                           tag, message->data, message->bytes);
 }
 
 static mca_mtl_velo_request_t *request_of(velo_match_send_t *send)
@@ -63,30 +90,29 @@ static inline __opal_attribute_always_inline__ bool sent_now(ompi_communicator_t
 }
 
 static int __attribute__((noinline))
-send_waiting(ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
+send_otherwise(ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor,
+               mca_pml_base_send_mode_t mode)
 {
     velo_match_peer_t *peer;
     mca_mtl_velo_request_t request;
     volatile bool done = false;
-    bool packed;
-    void *data;
-    size_t bytes;
-    int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
+    message_t message;
+    int rc = prepare(comm, dest, convertor, &peer, &message);
 
-    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc) || message_leaves_now(comm, peer, tag, &message, mode)) {
         return rc;
     }
     request.super.completion_callback = blocking_done;
     request.super.ompi_req = (ompi_request_t *) &done;
     if (!mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
-                                  data, bytes,
-                                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request.match.send)) {
+                                  message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
+                                  &request.match.send)) {
         while (!done) {
             opal_progress();
         }
     }
-    if (OPAL_UNLIKELY(packed)) {
-        free(data);
+    if (OPAL_UNLIKELY(message.allocated)) {
+        free(message.data);
     }
     return OMPI_SUCCESS;
 }
@@ -95,7 +121,8 @@ int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int
                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
     (void) mtl;
-    return sent_now(comm, dest, tag, convertor, mode) ? OMPI_SUCCESS : send_waiting(comm, dest, tag, convertor, mode);
+    return sent_now(comm, dest, tag, convertor, mode) ? OMPI_SUCCESS
+                                                      : send_otherwise(comm, dest, tag, convertor, mode);
 }
 
 static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, int dest, int tag,
@@ -103,19 +130,32 @@ static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, 
                                                      mca_mtl_velo_request_t *request)
 {
     velo_match_peer_t *peer;
-    bool packed;
-    void *data;
-    size_t bytes;
-    int rc = prepare(comm, dest, convertor, &peer, &data, &bytes, &packed);
+    message_t message;
+    int rc = prepare(comm, dest, convertor, &peer, &message);
 
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    request->packed = packed ? data : NULL;
+    request->packed = NULL;
     request->receives = false;
+    if (message_leaves_now(comm, peer, tag, &message, mode)) {
+        finish(request);
+        return OMPI_SUCCESS;
+    }
+    if (message.data == message.here) {
+        message.data = malloc(message.bytes);
+        if (OPAL_UNLIKELY(NULL == message.data)) {
+            return OMPI_ERR_OUT_OF_RESOURCE;
+        }
+        memcpy(message.data, message.here, message.bytes);
+        message.allocated = true;
+    }
+    if (message.allocated) {
+        request->packed = message.data;
+    }
     if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
-                                  data, bytes,
-                                 MCA_PML_BASE_SEND_SYNCHRONOUS == mode, &request->match.send)) {
+                                 message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
+                                 &request->match.send)) {
         finish(request);
     }
     return OMPI_SUCCESS;

@@ -195,6 +195,69 @@ TEST_F(MatchEngine, messages_keep_their_order_whichever_call_sends_them) {
     }
 }
 
+/// A burst is received when all of it has come, from the last message to the first, and repeated.
+class Bursts : public MatchEngine {
+  protected:
+    explicit Bursts(const velo_params_t& params = default_params()) : MatchEngine(params) {}
+
+    /// How many of the messages had to ask.
+    uint64_t burst(int messages, size_t bytes) {
+        const uint64_t before = job_[0].counters().match_tx_requests;
+        std::deque<velo_match_send_t> sends(static_cast<size_t>(messages));
+        const std::vector<std::byte> data = pattern(bytes, 3);
+        for (int tag = 0; tag < messages; ++tag) (void)send(tag, data, sends[static_cast<size_t>(tag)]);
+        for (int i = 0; i < messages / 100; ++i) progress();
+        for (int tag = messages; tag-- != 0;) {
+            std::vector<std::byte> buffer(bytes);
+            velo_match_receive_t receive;
+            done_[1].receives.clear();
+            if (!this->receive(tag, buffer, receive)) {
+                for (int i = 0; i < 10 && done_[1].receives.empty(); ++i) progress();
+                EXPECT_EQ(done_[1].receives.size(), 1u) << tag;
+            }
+            EXPECT_EQ(buffer, data);
+        }
+        progress();
+        return job_[0].counters().match_tx_requests - before;
+    }
+};
+class FewRecords : public Bursts {
+  protected:
+    FewRecords() : Bursts(with_room(400, 64 << 20)) {}
+};
+class AsksAlways : public Bursts {
+  protected:
+    static velo_params_t params() {
+        velo_params_t params = default_params();
+        params.unexpected_granted = 0;
+        return params;
+    }
+    AsksAlways() : Bursts(params()) {}
+};
+
+TEST_F(Bursts, who_ran_out_of_room_is_granted_as_much_as_waited) {
+    for (const size_t bytes : {8, 1000}) {
+        for (const int messages : {1000, 3000}) {
+            EXPECT_GT(burst(messages, bytes), 500u) << bytes << ' ' << messages;
+            // Free room is told when it is half of all.
+            for (int i = 0; i < 3; ++i) (void)burst(messages, bytes);
+            EXPECT_EQ(burst(messages, bytes), 0u) << bytes << ' ' << messages;
+        }
+    }
+}
+
+TEST_F(FewRecords, a_peer_is_granted_its_share_and_no_more) {
+    // Of 400 records half is for the grants, and a half of that for each of two processes.
+    for (int i = 0; i < 4; ++i) EXPECT_GE(burst(300, 8), 200u);
+    EXPECT_LE(job_[1].counters().match_records_hwm, 400u * 64);
+}
+
+TEST_F(AsksAlways, nothing_is_granted) {
+    EXPECT_EQ(burst(300, 8), 300u);
+    EXPECT_EQ(burst(300, 8), 300u);
+    EXPECT_EQ(burst(300, 1000), 300u);
+}
+
 /// A request, an answer, and the word that it was fetched; without memory for data also the wish for its handle, and
 /// that. The copy, which both ends make, takes three.
 class UnexpectedLong : public MatchEngine, public testing::WithParamInterface<int> {

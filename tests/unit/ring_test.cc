@@ -449,6 +449,21 @@ TEST(Ring, a_message_of_lines_is_known_by_its_word) {
     }
 }
 
+TEST(Ring, messages_of_few_lines_stay_in_the_lines_in_streams_too) {
+    for (const uint32_t lines : {8u, 256u}) {
+        Ring ring({.lines = lines, .body_bytes = 8192});
+        const uint32_t most = std::min(kFewLinesBytesMax, ring.geometry.short_bytes_max());
+        for (const uint32_t bytes : {kInlineBytesMax + 1, most}) {
+            ASSERT_TRUE(ring.send(bytes, 5, 9, true));
+            EXPECT_TRUE(ring.consumer.is_of_lines(ring.consumer.word())) << bytes;
+            EXPECT_TRUE(ring.receive(bytes, 5));
+        }
+        ASSERT_TRUE(ring.send(most + 1, 6, 9, true));
+        EXPECT_FALSE(ring.consumer.is_of_lines(ring.consumer.word()));
+        EXPECT_TRUE(ring.receive(most + 1, 6));
+    }
+}
+
 TEST(Ring, lines_that_would_pass_the_end_of_the_area_or_hold_something_else_are_not_taken) {
     const LineHeader others[] = {{.message_class = MessageClass::kEngine, .bytes = 100},
                                  {.bytes = 100, .measure = true},

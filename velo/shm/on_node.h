@@ -122,8 +122,7 @@ class OnNode {
     }
     /// The same in one piece; it is committed as `whole`.
     [[nodiscard]] std::byte* reserve_whole(PeerIndex peer, uint32_t bytes, Status& status) {
-        if (reserve(peer, bytes, status).first == nullptr) return nullptr;
-        return peers_[peer]->out.reserve_whole(bytes, streaming(*peers_[peer]));
+        return RingProducer::in_one_piece(reserve(peer, bytes, status));
     }
 
     /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.

@@ -65,11 +65,12 @@ class RingProducer {
         std::byte* rest = nullptr;
     };
     ///
-    /// `streaming`: messages before this one are probably still unread. All but the shortest then go to the
+    /// `streaming`: messages before this one are probably still unread. Those of more than a few lines then go to the
     /// deep area, where the writer is not held up by lines that are still in the reader's cache.
     [[nodiscard]] Room reserve(uint32_t bytes, bool streaming) {
         VELO_DCHECK(bytes <= ring_.geometry.message_bytes_max(), "%u bytes", bytes);
-        in_body_ = bytes > (streaming ? kInlineBytesMax : ring_.geometry.short_bytes_max());
+        const uint32_t short_bytes_max = ring_.geometry.short_bytes_max();
+        in_body_ = bytes > (streaming ? std::min(kFewLinesBytesMax, short_bytes_max) : short_bytes_max);
         const uint32_t lines = in_body_ ? 1 : RingGeometry::lines_of(bytes);
         if (lines > ring_.lines_ahead(position_)) [[unlikely]] {
             if (!skip_lines()) return {};
@@ -89,7 +90,9 @@ class RingProducer {
 
     /// The same for a message that has to be written in one piece; it is committed as `whole`.
     [[nodiscard]] std::byte* reserve_whole(uint32_t bytes, bool streaming) {
-        const Room room = reserve(bytes, streaming);
+        return in_one_piece(reserve(bytes, streaming));
+    }
+    [[nodiscard]] static std::byte* in_one_piece(const Room& room) {
         return room.rest == nullptr ? room.first : room.rest - kInlineBytesMax;
     }
 
