@@ -84,6 +84,13 @@ static inline bool mca_mtl_velo_in_one_piece(const opal_convertor_t *convertor)
            && opal_datatype_is_contiguous_memory_layout(convertor->pDesc, convertor->count);
 }
 
+/* Where such data begins, of a message to be sent. A convertor that opal has prepared has the program's buffer; cm of 4.1.4
+ * prepares that of a message which is sent once by itself, with the place of its first byte. */
+static inline void *mca_mtl_velo_begin_of(const opal_convertor_t *convertor)
+{
+    return convertor->pBaseBuf + (0 != (convertor->flags & CONVERTOR_SEND) ? convertor->pDesc->true_lb : 0);
+}
+
 /* The process of that rank; NULL: it is not reached, which the user has been told. */
 static inline velo_match_peer_t *mca_mtl_velo_peer(ompi_communicator_t *comm, int rank)
 {

@@ -28,12 +28,17 @@ static inline int prepare(ompi_communicator_t *comm, int dest, opal_convertor_t 
     if (OPAL_UNLIKELY(NULL == *peer)) {
         return OMPI_ERR_UNREACH;
     }
+    message->allocated = false;
+    if (mca_mtl_velo_in_one_piece(convertor)) {
+        message->data = mca_mtl_velo_begin_of(convertor);
+        message->bytes = convertor->local_size;
+        return OMPI_SUCCESS;
+    }
     opal_convertor_get_packed_size(convertor, &message->bytes);
-    if (mca_mtl_velo_in_one_piece(convertor) || 0 == message->bytes || message->bytes > sizeof message->here) {
+    if (0 == message->bytes || message->bytes > sizeof message->here) {
         return ompi_mtl_datatype_pack(convertor, &message->data, &message->bytes, &message->allocated);
     }
     message->data = message->here;
-    message->allocated = false;
     iov.iov_len = message->bytes;
     opal_convertor_pack(convertor, &iov, &count, &message->bytes);
     return OMPI_SUCCESS;
@@ -86,7 +91,7 @@ static inline __opal_attribute_always_inline__ bool sent_now(ompi_communicator_t
 
     return OPAL_LIKELY(NULL != peer && MCA_PML_BASE_SEND_SYNCHRONOUS != mode && mca_mtl_velo_in_one_piece(convertor))
            && mca_mtl_velo.faces->send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
-                                           tag, convertor->pBaseBuf, convertor->local_size);
+                                           tag, mca_mtl_velo_begin_of(convertor), convertor->local_size);
 }
 
 static int __attribute__((noinline))

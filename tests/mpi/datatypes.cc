@@ -411,6 +411,66 @@ void bottom_with_absolute_addresses(Check& check) {
     }
 }
 
+/// Data in one piece that does not begin at the address given to MPI, by every kind of send. (Hosts give those that are
+/// sent once and those that are kept to a transport in different states.)
+void one_piece_elsewhere(Check& check) {
+    using Start = int (*)(const void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*);
+    struct Kind {
+        const char* name;
+        Start start;
+        bool persistent = false;
+    };
+    const Kind kinds[] = {{"Isend", MPI_Isend},
+                          {"Issend", MPI_Issend},
+                          {"Ibsend", MPI_Ibsend},
+                          {"Send",
+                           [](const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                              MPI_Request* request) {
+                               *request = MPI_REQUEST_NULL;
+                               return MPI_Send(data, count, type, to, tag, comm);
+                           }},
+                          {"Send_init", MPI_Send_init, true},
+                          {"Ssend_init", MPI_Ssend_init, true},
+                          {"Bsend_init", MPI_Bsend_init, true}};
+    constexpr int kBsendInitBytesMax = 700;
+    std::vector<std::byte> attached(200000 + MPI_BSEND_OVERHEAD);
+    MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
+    for (const int length : {1, 8, 700, 9000, 160000}) {
+        const Message out = {check.rank, check.next(), static_cast<std::size_t>(length), 5};
+        const Message in = {check.previous(), check.rank, out.bytes, 5};
+        const auto data = mpi_test::filled(out);
+        for (const bool bottom : {false, true}) {
+            MPI_Aint place = 64;
+            if (bottom) MPI_Get_address(data.data(), &place);
+            const void* const address = bottom ? MPI_BOTTOM : data.data() - place;
+            MPI_Datatype type;
+            MPI_Type_create_hindexed(1, &length, &place, MPI_BYTE, &type);
+            MPI_Type_commit(&type);
+            for (const Kind& kind : kinds) {
+                // ob1 of 4.1.4 sends other bytes then, over any transport: those at the address.
+                if (kind.start == MPI_Bsend_init && length > kBsendInitBytesMax) continue;
+                MPI_Request send = MPI_REQUEST_NULL;
+                for (int i = 0; i < (kind.persistent ? 2 : 1); ++i) {
+                    GuardedBuffer buffer(in.bytes);
+                    MPI_Request receive;
+                    MPI_Irecv(buffer.data(), length, MPI_BYTE, check.previous(), kTag, check.comm, &receive);
+                    MPI_Barrier(check.comm);  // so that a blocking send ends
+                    if (i == 0) kind.start(address, 1, type, check.next(), kTag, check.comm, &send);
+                    if (kind.persistent) MPI_Start(&send);
+                    MPI_Wait(&receive, MPI_STATUS_IGNORE);
+                    MPI_Wait(&send, MPI_STATUS_IGNORE);
+                    check.received(buffer, in, in.bytes, kind.name);
+                }
+                if (kind.persistent) MPI_Request_free(&send);
+            }
+            MPI_Type_free(&type);
+        }
+    }
+    void* detached;
+    int room;
+    MPI_Buffer_detach(&detached, &room);
+}
+
 /// One message packed from pieces of several types, unpacked in the same order at the other end.
 void pack_of_pieces(Check& check) {
     for (const std::size_t bytes : {10UL, 1500UL, 100000UL}) {
@@ -453,6 +513,7 @@ int main(int argc, char** argv) {
         type("hvector_negative_stride", [] { return hvector(int_type(), 4, 2, -12); });
         type("indexed", [] { return indexed(int_type(), {3, 0, 1, 5}, {10, 4, 0, 20}); });
         type("hindexed", [] { return hindexed(basic(MPI_DOUBLE, 8), {1, 2, 1}, {40, 0, 25}); });
+        type("one_block_behind_the_start", [] { return indexed(int_type(), {3}, {10}); });
         type("indexed_block", [] { return indexed_block(int_type(), 2, {7, 0, 3}); });
         type("structure_with_gaps", [] { return structure(40); });
         type("subarray_c", [] { return subarray(int_type(), {6, 5, 7}, {3, 2, 4}, {1, 2, 3}, MPI_ORDER_C); });
@@ -475,6 +536,7 @@ int main(int argc, char** argv) {
         suite.check("sender_type_differs", sender_type_differs);
         suite.check("shorter_than_the_receive", shorter_than_the_receive);
         suite.check("bottom_with_absolute_addresses", bottom_with_absolute_addresses);
+        suite.check("one_piece_elsewhere", one_piece_elsewhere);
         suite.check("pack_of_pieces", pack_of_pieces);
     });
 }
