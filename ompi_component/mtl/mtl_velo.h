@@ -84,7 +84,7 @@ static inline bool mca_mtl_velo_in_one_piece(const opal_convertor_t *convertor)
            && opal_datatype_is_contiguous_memory_layout(convertor->pDesc, convertor->count);
 }
 
-/* Where such data begins, of a message to be sent. A convertor that opal has prepared has the program's buffer; cm of 4.1.4
+/* Begin of such data, of a message to be sent. A convertor that opal has prepared has the program's buffer; cm of 4.1.4
  * prepares that of a message which is sent once by itself, with the place of its first byte. */
 static inline void *mca_mtl_velo_begin_of(const opal_convertor_t *convertor)
 {
