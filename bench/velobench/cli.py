@@ -17,6 +17,7 @@ COMMANDS = {
     "fairness": "a fast sender beside slow ones, over emulated links",
     "flood": "memory of both ends under a flood of messages before their receives",
     "killer": "MEM's benchmark of unexpected messages, with memory for all of them, some and none",
+    "depth": "the time of a message behind others that wait, posted or unexpected",
     "figures": "the figures of the paper FC from simulated runs; with --pictures, the pictures of all CSVs",
     "mem": "MEM's figure 12 from simulated runs of engines that match",
     "robust": "flow control where partners change, and where they do not, simulated",

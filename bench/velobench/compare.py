@@ -86,8 +86,7 @@ class Comparison:
         # Two ranks have a core each and poll; more must yield to each other.
         yields = ranks > 2
         if column == "ucx":
-            mca = {"opal_common_ucx_tls": "any", "opal_common_ucx_devices": "any"}
-            return [*self.mpi.command(ranks, pml="ucx", yields=yields, mca=mca), "-x", "UCX_TLS=posix,cma,self"]
+            return self.mpi.ucx_command(ranks, yields)
         if column in ("vader", "vader_copied"):
             copied = {"btl_vader_single_copy_mechanism": "none"} if self.mpi.is_4() else {"smsc": "^cma,knem,xpmem"}
             return self.mpi.command(ranks, self.mpi.sm, yields=yields, mca=copied if column == "vader_copied" else None)
@@ -163,7 +162,7 @@ class Comparison:
         builds = [check_plugin(directory) for directory in (options.plugin, options.before) if directory]
         if cpus() < 2:
             print("bench/run compare: only one CPU: the figures mean little", file=sys.stderr)
-        if "ucx" in self.columns and "mca:pml:ucx:" not in self.mpi.info("--parsable"):
+        if "ucx" in self.columns and not self.mpi.has_ucx():
             self.drop("ucx", "not installed")
         if "mpich" in self.columns and not (shutil.which("mpicxx.mpich") and shutil.which("mpirun.mpich")):
             self.drop("mpich", "not installed")

@@ -91,6 +91,14 @@ class OpenMpi:
             words += ["--mca", name, str(value)]
         return words
 
+    def has_ucx(self):
+        return "mca:pml:ucx:" in self.info("--parsable")
+
+    def ucx_command(self, ranks, yields=False):
+        """The same for pml/ucx over shared memory."""
+        mca = {"opal_common_ucx_tls": "any", "opal_common_ucx_devices": "any"}
+        return [*self.command(ranks, pml="ucx", yields=yields, mca=mca), "-x", "UCX_TLS=posix,cma,self"]
+
     def compile(self, probe):
         return compile_probe(probe, self.mpicxx)
 

@@ -21,6 +21,7 @@ OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--wi
 BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
             ("everyone", "BYTES", ("alltoall", "label"), ()), ("instructions", "WINDOWS", (), ()),
             ("flood", "COUNT", ("label",), ("8",)), ("flood", "BYTES", ("label", "8"), ()),
+            ("depth", "DEPTH", ("label",), ()),
             ("killer", "MESSAGES", ("label",), ("8", "5")), ("killer", "BYTES", ("label", "8"), ("5",)),
             ("killer", "RUNS", ("label", "8", "8"), ()),
             ("saturation", "SENDERS", ("label",), ("8", "1", "0")), ("saturation", "BYTES", ("label", "1"), ("1", "0")),
