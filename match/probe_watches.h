@@ -7,8 +7,8 @@
 /// of its exact envelope gets it, since it is the first there that fits.
 ///
 /// Threads probe at the same time, and a program may ask for a thousand sources in turn. So a watch keeps its
-/// place until its answer was fetched, or until it is known that there was none; a pattern without a place
-/// asks again.
+/// place until what it found is received, or until its answer was fetched or is known not to be and another pattern wants
+/// the place; a pattern without a place asks again.
 ///
 /// Pure. Owner: the receiver. Thread: the engine's, under its lock. Explored:
 /// tests/exhaustive/unexpected_memory_test.cc.
@@ -46,7 +46,8 @@ class ProbeWatches {
         Found found = {};
         uint32_t round = 0;
         bool answered = false;
-        bool wanted = true;  ///< a probe has asked in this round
+        bool fetched = false;  ///< the answer was
+        bool wanted = true;    ///< a probe has asked in this round
     };
 
     /// Small ones are for tests.
@@ -59,17 +60,17 @@ class ProbeWatches {
 
     explicit ProbeWatches(Limits limits) : limits_(limits), round_(limits.first_round) {}
 
-    /// A probe that no record answers. Gives the message that was found for it, and then its watch has ended.
+    /// A probe that no record answers. Gives the message that was found for it, and again until that is received.
     [[nodiscard]] std::optional<Found> ask(const Envelope& pattern) {
         ++asked_;
         Watch* const watch = find(pattern);
         if (watch == nullptr) return {};
         watch->asked = asked_;
-        watch->wanted = true;
+        // When what was found is received, no other one is wanted before the next probe.
+        watch->wanted = !watch->answered;
+        watch->fetched = watch->answered;
         if (!watch->answered) return {};
-        const Found found = watch->found;
-        remove(*watch);
-        return found;
+        return watch->found;
     }
     /// The pattern has a watch from now on, if there is a place. `peer`: the process that its source is.
     /// `has_seen(peer, round)`: that one, or each that is flagged, was offered the round, and has ended the
@@ -185,7 +186,7 @@ class ProbeWatches {
     [[nodiscard]] Watch* replaceable(HasSeen&& has_seen) {
         for (uint32_t i = 0; i < count_; ++i) {
             Watch& watch = watches_[i];
-            if (watch.answered ? asked_ - watch.asked > limits_.forgotten_after
+            if (watch.answered ? watch.fetched || asked_ - watch.asked > limits_.forgotten_after
                                : has_seen(watch.peer, watch.round))
                 return &watch;
         }
@@ -194,7 +195,7 @@ class ProbeWatches {
     /// A pattern for which no probe has asked since its last round is given up.
     void begin(Watch& watch) {
         if (!watch.wanted) return remove(watch);
-        watch.answered = watch.wanted = false;
+        watch.answered = watch.fetched = watch.wanted = false;
         watch.round = ++round_;
     }
     void remove(Watch& watch) { watch = watches_[--count_]; }

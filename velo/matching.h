@@ -182,7 +182,8 @@ template <class Env>
 uint32_t Matching<Env>::drive() {
     if (receiving.due()) receiving.drive();
     uint32_t events = 0;
-    for (size_t left = loop_.size(); left != 0; --left, ++events) {
+    // What is there, and the answers to it and to those, so that both ends are done in one call of progress.
+    for (size_t left = loop_.size(), answers = 2; left != 0; ++events) {
         const Looped message = std::move(loop_.front());
         loop_.pop_front();
         // As from a peer; this process is none.
@@ -190,6 +191,10 @@ uint32_t Matching<Env>::drive() {
         here.match = self_;
         receive(here, static_cast<uint8_t>(message.tag), message.bytes.data(),
                 static_cast<uint32_t>(message.bytes.size()));
+        if (--left == 0 && answers != 0) {
+            --answers;
+            left = loop_.size();
+        }
     }
     if (sending.due()) sending.drive();
     return events;

@@ -238,7 +238,7 @@ class MemoryWorld {
         put(watches.size());
         for (const auto& watch : watches) {
             put(watch.pattern.context), put(watch.pattern.source), put(watch.pattern.tag);
-            put(watch.wanted + 2 * watch.answered);
+            put(watch.wanted + 2 * watch.answered + 4 * watch.fetched);
             put(std::ranges::count_if(watches, [&](const auto& other) { return other.round < watch.round; }));
             if (!watch.answered) continue;
             put(name(watch.found.peer, watch.found.message));

@@ -263,8 +263,10 @@ TEST(MatchReceiver, without_any_budget_a_posted_receive_and_a_probe_get_their_me
     EXPECT_TRUE(probed.found);
     EXPECT_EQ(probed.record, kNoRecord);
     EXPECT_EQ(probed.bytes, 1u);
+    EXPECT_TRUE(rig.receiver.probe(pattern, &rig.senders[0]).found) << "it can still be received";
     PostedReceive posted;
     EXPECT_EQ(rig.receive(0, 1, posted), "-");
+    EXPECT_FALSE(rig.receiver.probe(pattern, &rig.senders[0]).found) << "it is the receive's";
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kMatched);
     EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "no memory will ever be free";
 }
