@@ -39,6 +39,12 @@ struct Envelope {
     return envelope.tag != kAnyTag;
 }
 
+/// Of two receives: each message that fits the second one fits the first.
+[[nodiscard]] constexpr bool covers(const Envelope& wide, const Envelope& narrow) {
+    return wide.context == narrow.context && (wide.source == kAnySource || wide.source == narrow.source) &&
+           (wide.tag == narrow.tag || (wide.tag == kAnyTag && narrow.tag >= 0));
+}
+
 enum class Kind : uint8_t {
     kExact,
     kOpenTag,

@@ -7,8 +7,8 @@
 /// of its exact envelope gets it, since it is the first there that fits.
 ///
 /// Threads probe at the same time, and a program may ask for a thousand sources in turn. So a watch keeps its
-/// place until what it found is received, or until its answer was fetched or is known not to be and another pattern wants
-/// the place; a pattern without a place asks again.
+/// place until what it found is received, or another pattern wants the place and its answer was fetched, or is known
+/// not to be there; a pattern without a place asks again.
 ///
 /// Pure. Owner: the receiver. Thread: the engine's, under its lock. Explored:
 /// tests/exhaustive/unexpected_memory_test.cc.
@@ -63,14 +63,21 @@ class ProbeWatches {
     /// A probe that no record answers. Gives the message that was found for it, and again until that is received.
     [[nodiscard]] std::optional<Found> ask(const Envelope& pattern) {
         ++asked_;
-        Watch* const watch = find(pattern);
-        if (watch == nullptr) return {};
-        watch->asked = asked_;
-        // When what was found is received, no other one is wanted before the next probe.
-        watch->wanted = !watch->answered;
-        watch->fetched = watch->answered;
-        if (!watch->answered) return {};
-        return watch->found;
+        for (uint32_t i = 0; i < count_; ++i) {
+            Watch& watch = watches_[i];
+            // The first that fits a pattern is also that of one which leaves less open, if it fits that.
+            if (!watch.answered || !covers(watch.pattern, pattern) || !fits(pattern, watch.found.envelope)) continue;
+            watch.asked = asked_;
+            watch.fetched = true;
+            // When this message is received, no other one is wanted before the next probe.
+            watch.wanted = false;
+            return watch.found;
+        }
+        if (Watch* const watch = find(pattern)) {
+            watch->asked = asked_;
+            watch->wanted = true;
+        }
+        return {};
     }
     /// The pattern has a watch from now on, if there is a place. `peer`: the process that its source is.
     /// `has_seen(peer, round)`: that one, or each that is flagged, was offered the round, and has ended the

@@ -182,7 +182,7 @@ template <class Env>
 uint32_t Matching<Env>::drive() {
     if (receiving.due()) receiving.drive();
     uint32_t events = 0;
-    // What is there, and the answers to it and to those, so that both ends are done in one call of progress.
+    // All of them, the answers to them and to those: both ends are done in one call of progress then.
     for (size_t left = loop_.size(), answers = 2; left != 0; ++events) {
         const Looped message = std::move(loop_.front());
         loop_.pop_front();

@@ -284,6 +284,19 @@ void probes(Suite& suite) {
                      check.comm, &got);
         });
     });
+    suite.check("probed_again", [](Check& check) {
+        probe_each(check, [&](GuardedBuffer& buffer, MPI_Status& announced, MPI_Status& got) {
+            MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, check.comm, &announced);
+            // It can be received until it is.
+            int flag = 0;
+            MPI_Iprobe(announced.MPI_SOURCE, announced.MPI_TAG, check.comm, &flag, MPI_STATUS_IGNORE);
+            check.equal(flag, 1, "a message that a probe has found");
+            MPI_Message message = MPI_MESSAGE_NULL;
+            MPI_Improbe(announced.MPI_SOURCE, announced.MPI_TAG, check.comm, &flag, &message, MPI_STATUS_IGNORE);
+            if (check.equal(flag, 1, "and a second one"))
+                MPI_Mrecv(buffer.data(), count_of(announced), MPI_BYTE, &message, &got);
+        });
+    });
     suite.check("mprobe_mrecv", [](Check& check) {
         probe_each(check, [&](GuardedBuffer& buffer, MPI_Status& announced, MPI_Status& got) {
             MPI_Message message;
