@@ -450,28 +450,32 @@ void MatchReceiving<Env>::offer(MatchPeer& to) {
         static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
 }
 
-/// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender has
-/// run out of it, for as many as wait there, and as much again at least, up to its share.
+/// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender of
+/// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to its
+/// share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
 template <class Env>
 void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
-    using match::DataCells, match::Record, match::Room;
+    using match::Room;
     const auto first = static_cast<uint64_t>(core_.options.params.unexpected_granted);
     const bool is_first = to.granted.empty();
-    if (first == 0 || (!is_first && bytes > to.eager_bytes_max)) return;
-    const Room left = to.in.left - to.in.untold;
-    const uint64_t cells_each =
-        is_first ? kGrantCellsEach : match::Unmatched::cells_of(static_cast<uint32_t>(bytes), false);
-    const uint64_t messages = is_first ? first : to.in.offers.refusals.waiting_max();
+    if (first == 0 || (!is_first && !match::Unmatched::fits_inside(bytes, false))) return;
     const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
-    const auto more = [shares](uint64_t wanted, uint32_t left, uint32_t granted, const match::Budget& budget,
-                               size_t bytes_each) {
-        if (wanted <= left) return uint32_t{0};
-        const auto share = std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
-        return static_cast<uint32_t>(std::min(std::max<uint64_t>(wanted - left, granted), share - granted));
+    const auto share = [shares](const match::Budget& budget, size_t bytes_each) {
+        return std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
     };
-    const Room room = {more(messages, left.records(), to.granted.records(), receiver_->record_budget(), sizeof(Record)),
-                       more(messages * cells_each, left.cells(), to.granted.cells(), receiver_->data_budget(),
-                            DataCells::kCellBytes)};
+    const uint64_t records_most = share(receiver_->record_budget(), sizeof(match::Record));
+    Room room;
+    if (is_first) {
+        const uint64_t cells_most = share(receiver_->data_budget(), match::DataCells::kCellBytes);
+        room = {static_cast<uint32_t>(std::min(records_most, first)),
+                static_cast<uint32_t>(std::min(cells_most, first * kGrantCellsEach))};
+    } else {
+        const uint64_t left = (to.in.left - to.in.untold).records();
+        const uint64_t waiting = to.in.offers.refusals.waiting_max();
+        const uint64_t granted = to.granted.records();
+        if (waiting <= left) return;
+        room = {static_cast<uint32_t>(std::min(std::max(waiting - left, granted), records_most - granted)), 0};
+    }
     // Too much for the budget: then the peer makes a request for each message.
     if (!room.empty() && receiver_->grant(to.in, room)) to.granted += room;
 }
