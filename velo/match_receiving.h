@@ -451,8 +451,8 @@ void MatchReceiving<Env>::offer(MatchPeer& to) {
 }
 
 /// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender of
-/// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to its
-/// share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
+/// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to
+/// its share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
 template <class Env>
 void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
     using match::Room;
