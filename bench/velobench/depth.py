@@ -6,8 +6,8 @@ as the depth are posted or unexpected. It prints half a round trip and its ratio
 import os
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
-from .options import folder, number, numbers, parser, words
+from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .options import numbers, parser, words
 from .stats import Samples, ratio
 
 COLUMNS = {"mtl": ("cm", "velo"), "btl": ("ob1", "velo"), "vader": ("ob1", None), "ucx": (None, None)}
@@ -20,10 +20,7 @@ def arguments(given):
     add("--columns", type=words(*COLUMNS), default=list(COLUMNS), metavar="LIST",
         help="of mtl, btl (velo), vader and ucx (default: all)")
     add("--depths", type=numbers(0, "messages"), default=[0, 100, 10000], metavar="LIST", help="default: 0,100,10000")
-    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
-    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
-    add("--timeout", type=number(1, 1000000, "seconds"), default=120, metavar="S", help="of one job (default: 120)")
-    add("--out", default=os.path.join(BUILD, "depth"), metavar="DIR", help="for rows and logs (default: build/depth)")
+    of_jobs(add, "depth", rounds=3, timeout=120)
     return options.parse_args(given)
 
 

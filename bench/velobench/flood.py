@@ -7,8 +7,8 @@ set, what a waiting message costs its sender, and how long the receiver takes fo
 import os
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
-from .options import folder, number, numbers, parser, words
+from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .options import number, numbers, parser, words
 from .stats import Samples
 
 # Records and data, bytes; the parameters' defaults.
@@ -28,10 +28,7 @@ def arguments(given):
     add("--count", type=number(1, 1000000000), default=1000000, metavar="N", help="messages in all (default: 1000000)")
     add("--sizes", type=numbers(0, "bytes"), default=[0, 8, 1024], metavar="LIST",
         help="bytes of a message (default: 0,8,1024)")
-    add("--rounds", type=number(1, 999), default=1, metavar="N", help="default: 1")
-    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
-    add("--timeout", type=number(1, 1000000, "seconds"), default=300, metavar="S", help="of one job (default: 300)")
-    add("--out", default=os.path.join(BUILD, "flood"), metavar="DIR", help="for rows and logs (default: build/flood)")
+    of_jobs(add, "flood", rounds=1, timeout=300)
     return options.parse_args(given)
 
 

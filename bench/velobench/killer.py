@@ -8,8 +8,8 @@ messages a sender of 1, 10 and 100 KiB."""
 import os
 
 from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
-from .options import folder, number, numbers, parser
+from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .options import number, numbers, parser
 from .stats import Samples, ratio
 
 COLUMNS = ("plenty", "asked", "tenth", "none", "btl", "vader")
@@ -28,12 +28,9 @@ def arguments(given):
         help="bytes of a message (default: 8,1024,10240,102400)")
     add("--bytes-max", type=number(1, 1 << 40), default=64 << 20, metavar="N",
         help="a job of more bytes in all is left out (default: 64 MiB)")
-    add("--rounds", type=number(1, 999), default=3, metavar="N", help="default: 3")
     add("--runs", type=number(1, 1000000), default=5, metavar="N",
         help="of a job, of which the least time counts; with hundreds, memory is in use before (default: 5)")
-    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
-    add("--timeout", type=number(1, 1000000, "seconds"), default=60, metavar="S", help="of one job (default: 60)")
-    add("--out", default=os.path.join(BUILD, "killer"), metavar="DIR", help="for rows and logs (default: build/killer)")
+    of_jobs(add, "killer", rounds=3, timeout=60)
     return options.parse_args(given)
 
 

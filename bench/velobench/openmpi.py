@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from . import rows
+from .options import folder, number
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 BUILD = os.path.join(ROOT, "build")
@@ -115,6 +116,15 @@ def compile_probe(probe, compiler, suffix=""):
         if subprocess.run(command, check=False).returncode != 0:
             raise Failed(f"bench/{probe}.cc does not compile with {compiler}")
     return program
+
+
+def of_jobs(add, name, rounds, timeout):
+    """The options that all commands have which repeat jobs of a probe; `add` is a parser's add_argument."""
+    add("--rounds", type=number(1, 999), default=rounds, metavar="N", help=f"default: {rounds}")
+    add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
+    add("--timeout", type=number(1, 1000000, "seconds"), default=timeout, metavar="S",
+        help=f"of one job (default: {timeout})")
+    add("--out", default=os.path.join(BUILD, name), metavar="DIR", help=f"for rows and logs (default: build/{name})")
 
 
 def check_plugin(directory):
