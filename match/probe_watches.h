@@ -95,6 +95,7 @@ class ProbeWatches {
     }
 
     [[nodiscard]] std::span<const Watch> all() const { return {watches_.data(), count_}; }
+    [[nodiscard]] uint32_t size() const { return count_; }
     /// How often a probe has asked.
     [[nodiscard]] uint64_t asked() const { return asked_; }
 

@@ -13,13 +13,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "match/data_cells.h"
+#include "match/granted.h"
 #include "match/offers.h"
 #include "match/posted_queue.h"
 #include "match/probe_watches.h"
-#include "match/room.h"
 #include "match/unexpected_queue.h"
 #include "match/unmatched.h"
 #include "velo/base/check.h"
@@ -41,9 +40,7 @@ class Receiver {
         Sender* flagged_behind = nullptr;
         uint32_t probe_round = 0;  ///< the last one that was offered to it, since it is flagged
         uint32_t peer = 0;         ///< the caller's number for it
-        /// Granted, and not used as far as is known here; and of these, what the sender has not been told.
-        Room left;
-        Room untold;
+        Granted granted;
     };
     static_assert(sizeof(Sender) == 64);
 
@@ -102,10 +99,10 @@ class Receiver {
 
     [[nodiscard]] Result on_eager(Sender& sender, const Arrival& arrival) {
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
-        if (!granted(sender, cells) || arrival.data_bytes != arrival.bytes)
+        if (!sender.granted.allows(cells) || arrival.data_bytes != arrival.bytes)
             return {.outcome = Outcome::kUngranted};
         if (PostedReceive* const receive = match_eager(sender, arrival)) return {Outcome::kMatched, receive};
-        sender.left -= {1, cells};
+        sender.granted.use(cells);
         const RecordRef ref = unexpected_.add_reserved(arrival.envelope);
         return {.outcome = keep(sender, arrival, ref, true), .record = ref};
     }
@@ -113,17 +110,27 @@ class Receiver {
     /// knows why.
     [[nodiscard, gnu::always_inline]] PostedReceive* match_eager(Sender& sender, const Arrival& arrival) {
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
-        if (!granted(sender, cells)) [[unlikely]]
+        if (!sender.granted.allows(cells)) [[unlikely]]
             return nullptr;
         Posted* const fit = posted_.take(arrival.envelope);
         if (fit == nullptr) return nullptr;
         // Its room was not needed, and is the sender's again.
-        sender.untold += {1, cells};
+        sender.granted.give_back(cells);
         PostedReceive& receive = of(*fit);
-        Offers::gone(receive);
-        if (!watches_.all().empty()) [[unlikely]]
+        if (!undisturbed()) [[unlikely]] {
+            Offers::gone(receive);
             watches_.on_accepted(found(sender.peer, arrival));
+        }
         return &receive;
+    }
+    /// The same for one whose data would fit into a record, where nothing else has to be looked at.
+    [[nodiscard, gnu::always_inline]] PostedReceive* match_plain(Sender& sender, const Envelope& envelope) {
+        if (sender.granted.due() || !undisturbed()) [[unlikely]]
+            return nullptr;
+        Posted* const fit = posted_.take(envelope);
+        if (fit == nullptr) return nullptr;
+        sender.granted.give_back_plain();
+        return &of(*fit);
     }
 
     /// False: it ends no pass; a mistake of the sender's.
@@ -144,14 +151,14 @@ class Receiver {
         }
         posted_.post(receive.posted, envelope);
         receive.list = nullptr;
-        if (flagged_ != nullptr || !watches_.all().empty()) [[unlikely]]
-            tell_of(receive, named);
+        if (!undisturbed()) [[unlikely]]
+            tell_of_post(receive, named);
         return kNoRecord;
     }
     /// Nothing has come before its receive, and no sender or probe waits for one: post() would do no more than
     /// post_unheard().
     [[nodiscard]] bool unheard() const {
-        return unexpected_.size() == 0 && flagged_ == nullptr && watches_.all().empty();
+        return (unexpected_.size() | offers_.flagged() | watches_.size()) == 0;
     }
     [[gnu::always_inline]] void post_unheard(PostedReceive& receive, const Envelope& envelope) {
         receive.list = nullptr;
@@ -187,7 +194,7 @@ class Receiver {
     [[nodiscard]] Record take(RecordRef ref) {
         const Record record = unexpected_.at(ref);
         const Unmatched message(record);
-        if (!watches_.all().empty()) [[unlikely]]
+        if (watches_.size() != 0) [[unlikely]]
             watches_.on_accepted({message.envelope(), message.peer(), message.number(), message.bytes()});
         unexpected_.remove(ref);
         // It goes back to its sender with the data's room, and to no other message before.
@@ -225,7 +232,7 @@ class Receiver {
         if (!message.granted()) return;
         if (sender == nullptr) return unexpected_.unreserve(1);
         if (cells != 0) VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
-        give(*sender, {1, cells});
+        sender->granted.give({1, cells});
     }
 
     // News for a sender.
@@ -233,15 +240,14 @@ class Receiver {
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
     [[nodiscard]] bool grant(Sender& sender, Room room) {
-        if (!sender.left.fits(room) || !unexpected_.reserve(room.records())) return false;
+        if (!sender.granted.left().fits(room) || !unexpected_.reserve(room.records())) return false;
         if (!cells_.reserve(room.cells())) {
             unexpected_.unreserve(room.records());
             return false;
         }
-        give(sender, room);
+        sender.granted.give(room);
         return true;
     }
-    [[nodiscard]] static Room take_untold(Sender& sender) { return std::exchange(sender.untold, Room{}); }
     /// False: there is nothing to tell the sender now. Otherwise `batch` is sent to it.
     [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
         Refusals& refusals = sender.offers.refusals;
@@ -305,10 +311,9 @@ class Receiver {
         if (sender.offers.refusals.flagged()) unlink(sender);
         if (restarted_ == &sender) restarted_ = nullptr;
         offers_.ended(sender.offers);
-        const Room left = std::exchange(sender.left, Room{});
+        const Room left = sender.granted.take_all();
         unexpected_.unreserve(left.records());
         cells_.unreserve(left.cells());
-        sender.untold = {};
     }
 
     [[nodiscard]] const PostedQueue<>& posted() const { return posted_; }
@@ -327,21 +332,18 @@ class Receiver {
     [[nodiscard]] static PostedReceive& of(Posted& posted) {
         return reinterpret_cast<PostedReceive&>(posted);  // its first member
     }
-    /// Whether the sender may have sent this eagerly.
-    [[nodiscard]] static bool granted(const Sender& sender, uint32_t cells) {
-        const Room told = sender.left - sender.untold;
-        return told.records() != 0 && cells <= told.cells();
-    }
     [[nodiscard]] static ProbeWatches::Found found(uint32_t peer, const Arrival& arrival) {
         return {arrival.envelope, peer, arrival.number, arrival.bytes};
     }
+    /// No sender or probe waits for receives to be posted or for messages to be matched: of neither is anything listed.
+    [[nodiscard, gnu::always_inline]] bool undisturbed() const { return (offers_.flagged() | watches_.size()) == 0; }
     [[nodiscard]] Result matched(const Sender& sender, const Arrival& arrival, Posted& fit) {
         PostedReceive& receive = of(fit);
         withdraw(receive);
         watches_.on_accepted(found(sender.peer, arrival));
         return {.outcome = Outcome::kMatched, .receive = &receive};
     }
-    [[gnu::noinline]] void tell_of(PostedReceive& receive, Sender* named) {
+    [[gnu::noinline]] void tell_of_post(PostedReceive& receive, Sender* named) {
         const Envelope& envelope = receive.posted.envelope;
         if (envelope.source == kAnySource || named != nullptr)
             offers_.posted(receive, envelope.source == kAnySource ? nullptr : &named->offers);
@@ -370,11 +372,6 @@ class Receiver {
                                            : cells_.store(arrival.data, arrival.data_bytes);
         Unmatched::write(record, arrival, cells, granted);
         return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
-    }
-    /// Room that was set aside becomes the sender's.
-    static void give(Sender& sender, Room room) {
-        sender.left += room;
-        sender.untold += room;
     }
 
     void link(Sender& sender) {

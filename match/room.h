@@ -38,6 +38,7 @@ class Room {
         both_ -= part.both_;
         return *this;
     }
+    [[nodiscard]] friend constexpr Room operator+(Room room, Room more) { return room += more; }
     [[nodiscard]] friend constexpr Room operator-(Room whole, Room part) { return whole -= part; }
 
   private:

@@ -126,6 +126,7 @@ class Engine {
             parts_.core.events.deliver();
         return result;
     }
+    [[nodiscard]] const velo_match_host_t& match_host() const { return parts_.core.events.match_host(); }
     [[gnu::cold]] void open_matching(const velo_match_host_t& host) {
         const std::lock_guard guard(parts_.core.lock);
         parts_.core.events.match_with(host);
@@ -212,9 +213,10 @@ struct Engine<S>::Handler {
     [[gnu::always_inline]] void deliver(uint32_t index, MessageClass message_class, uint8_t tag,
                                         std::byte* data, uint32_t bytes) {
         velo_peer& peer = engine.parts_.peers.of(kPath, index);
-        if (message_class == MessageClass::kHost && tag >= engine.parts_.matching.first_tag()) {
-            engine.parts_.matching.receive(peer, tag, data, bytes);
-        } else if (message_class == MessageClass::kHost) {
+        if (message_class == MessageClass::kHost && tag >= match::kFirstWireTag &&
+            engine.parts_.matching.receive(peer, tag, data, bytes))
+            return;
+        if (message_class == MessageClass::kHost) {
             base::Unlocked unlocked(engine.parts_.core.lock);
             const velo_host_t& host = engine.parts_.core.options.host;
             if (!peer.context && host.unconnected) [[unlikely]]

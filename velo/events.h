@@ -19,7 +19,7 @@ namespace velo {
 /// Owner: the engine. Thread: the engine's, under its lock, which deliver() gives up for each upcall.
 class Events {
   public:
-    Events(const velo_host_t& host, base::OptionalLock& lock) : host_(host), lock_(lock) {}
+    Events(const velo_host_t& host, base::OptionalLock& lock) : host_(host), lock_(lock), threads_(lock.threads()) {}
 
     /// A message that was queued has left, or never will.
     void sent(velo_send_t& send, Status status) {
@@ -30,6 +30,7 @@ class Events {
     }
     /// News of matching are for a host of its own.
     [[gnu::cold]] void match_with(const velo_match_host_t& host) { match_host_ = host; }
+    [[nodiscard]] const velo_match_host_t& match_host() const { return match_host_; }
     void match_sent(velo_match_send_t& send) {
         queue_.push_back({.of = Event::Of::kMatchSend, .what = &send});
     }
@@ -40,7 +41,8 @@ class Events {
     [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
         if (!queue_.empty()) [[unlikely]]
             return match_received(receive);
-        const base::Unlocked unlocked(lock_);
+        if (threads_) [[unlikely]]
+            return tell_received(receive);
         match_host_.receive_done(match_host_.context, &receive);
     }
     [[gnu::cold]] void peer_ended(const velo_end_t& end) {
@@ -90,6 +92,10 @@ class Events {
         std::unique_ptr<Failed> failed{};
     };
 
+    [[gnu::noinline]] void tell_received(velo_match_receive_t& receive) {
+        const base::Unlocked unlocked(lock_);
+        match_host_.receive_done(match_host_.context, &receive);
+    }
     void tell(const Event& event) {
         using Of = Event::Of;
         const int status = static_cast<int>(event.status);
@@ -115,6 +121,7 @@ class Events {
     const velo_host_t& host_;
     velo_match_host_t match_host_ = {};
     base::OptionalLock& lock_;
+    const bool threads_;
     std::vector<Event> queue_;
     size_t next_ = 0;
     uint32_t delivering_ = 0;

@@ -63,6 +63,8 @@ class MatchReceiving {
     // News of a sender.
 
     [[gnu::always_inline]] void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    /// The same of one that may be unexpected, or of this process, or whose sender waits for the match.
+    [[gnu::noinline]] void on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_request(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_end(MatchPeer& from, const std::byte* data, uint32_t bytes) {
@@ -81,7 +83,6 @@ class MatchReceiving {
     using Outcome = match::Receiver::Outcome;
     using Answer = match::AnswerHeader;
 
-    static constexpr uint32_t kInlineBytesMax = 32;
     static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
     static constexpr uint64_t kTellsMatch = 1ull
                                             << 63;  ///< in a record's number: the sender waits for the match
@@ -90,8 +91,12 @@ class MatchReceiving {
 
     static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
                         uint64_t number, uint64_t bytes) {
-        receive.from = &from;
         receive.number = number & ~kTellsMatch;
+        matched(receive, from, envelope, bytes);
+    }
+    /// The same of one that is all here.
+    static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope, uint64_t bytes) {
+        receive.from = &from;
         velo_match_receive_t& face = receive.face();
         face.source = envelope.source;
         face.tag = envelope.tag;
@@ -106,20 +111,15 @@ class MatchReceiving {
         std::memcpy(static_cast<std::byte*>(receive.buffer) + at, data,
                     std::min<uint64_t>(bytes, receive.capacity - at));
     }
-    /// The same from the beginning on, without a call where that is short.
-    [[gnu::always_inline]] static void copy_in_first(MatchReceive& receive, const std::byte* data,
-                                                     uint32_t bytes) {
-        const uint64_t fitting = std::min<uint64_t>(bytes, receive.capacity);
-        if (fitting > kInlineBytesMax) {
-            std::memcpy(receive.buffer, data, fitting);
-        } else {
-            base::copy_small(receive.buffer, data, fitting);
-        }
+    [[nodiscard]] static match::Arrival plain_arrival(const std::byte* data, uint32_t bytes) {
+        const auto head = match::EagerHeader::read(data);
+        const uint32_t data_bytes = bytes - static_cast<uint32_t>(sizeof head);
+        return {.envelope = head.envelope(), .bytes = data_bytes, .data = data + sizeof head, .data_bytes = data_bytes};
     }
-    [[gnu::noinline]] void on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    [[gnu::noinline]] void on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
     /// A message was handed up that has matched, and all of it is in place.
-    [[gnu::always_inline]] void matched_now(MatchReceive& receive, const MatchPeer& from) {
-        if (receive.holder != nullptr || parts_.matching.is_self(from)) [[unlikely]]
+    [[gnu::always_inline]] void matched_now(MatchReceive& receive) {
+        if (receive.holder != nullptr) [[unlikely]]
             return receive_done(receive);
         core_.events.match_received_now(receive.face());
     }
@@ -129,8 +129,9 @@ class MatchReceiving {
     bool ask_for_data(MatchReceive& receive);
     void receive_done(MatchReceive& receive);
     void grant_more(MatchPeer& to, uint64_t bytes);
-    /// `cells`: its room has grown in them, too.
-    [[gnu::always_inline]] void tell_grant(MatchPeer& to, bool cells);
+    void tell_if_due(MatchPeer& to) {
+        if (to.in.granted.any_due()) tell_untold(to);
+    }
     [[gnu::noinline]] void tell_untold(MatchPeer& to);
     void offer(MatchPeer& to);
     void offers_are_due() {
@@ -151,25 +152,38 @@ class MatchReceiving {
 template <class Env>
 inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     if (bytes < sizeof(match::EagerHeader)) [[unlikely]]
-        return parts_.matching.malformed();
-    const auto head = match::EagerHeader::read(data);
-    const match::Arrival arrival = {.envelope = head.envelope(),
-                                    .bytes = bytes - sizeof head,
-                                    .data = data + sizeof head,
-                                    .data_bytes = static_cast<uint32_t>(bytes - sizeof head)};
-    match::PostedReceive* const fit = head.is_plain() ? receiver_->match_eager(from.in, arrival) : nullptr;
+        return on_other_eager(from, data, bytes);
+    const match::Arrival arrival = plain_arrival(data, bytes);
+    if (!match::EagerHeader::read(data).is_plain()) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    if (!match::Unmatched::fits_inside(arrival.bytes, false)) return on_longer_eager(from, data, bytes);
+    match::PostedReceive* const fit = receiver_->match_plain(from.in, arrival.envelope);
     if (fit == nullptr) [[unlikely]]
         return on_other_eager(from, data, bytes);
     auto& receive = static_cast<MatchReceive&>(*fit);
-    matched(receive, from, arrival.envelope, 0, arrival.bytes);
-    copy_in_first(receive, arrival.data, arrival.data_bytes);
-    tell_grant(from, !match::Unmatched::fits_inside(arrival.bytes, false));
-    matched_now(receive, from);
+    matched(receive, from, arrival.envelope, arrival.bytes);
+    base::copy_small(receive.buffer, arrival.data, std::min<uint64_t>(arrival.bytes, receive.capacity));
+    if (from.in.granted.due()) [[unlikely]]
+        tell_untold(from);
+    matched_now(receive);
 }
 
-/// One that is unexpected, or whose sender waits for the match.
+template <class Env>
+void MatchReceiving<Env>::on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    const match::Arrival arrival = plain_arrival(data, bytes);
+    match::PostedReceive* const fit = receiver_->match_eager(from.in, arrival);
+    if (fit == nullptr) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    auto& receive = static_cast<MatchReceive&>(*fit);
+    matched(receive, from, arrival.envelope, arrival.bytes);
+    copy_in(receive, 0, arrival.data, arrival.data_bytes);
+    tell_if_due(from);
+    matched_now(receive);
+}
+
 template <class Env>
 void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    if (bytes < sizeof(match::EagerHeader)) return parts_.matching.malformed();
     const auto head = match::EagerHeader::read(data);
     uint64_t number = 0;
     uint32_t header_bytes = sizeof head;
@@ -192,9 +206,9 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
     auto& receive = static_cast<MatchReceive&>(*result.receive);
     matched(receive, from, arrival.envelope, number, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
-    tell_grant(from, true);
+    tell_if_due(from);
     if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
-    matched_now(receive, from);
+    parts_.matching.is_self(from) ? receive_done(receive) : matched_now(receive);
 }
 
 template <class Env>
@@ -238,7 +252,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         default: answer.outcome = Answer::Outcome::kRefused; break;
     }
     if (answer.outcome != Answer::Outcome::kRefused) grant_more(from, header.bytes);
-    answer.grant = match::GrantHeader::of(match::Receiver::take_untold(from.in));
+    answer.grant = match::GrantHeader::of(from.in.granted.take_untold());
     parts_.matching.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
     if (result.outcome != Outcome::kMatched) return;
@@ -351,7 +365,7 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
     const bool has_place = receiver_->read_handle(record, reinterpret_cast<std::byte*>(&place), sizeof place);
     receiver_->release(record, &from.in);
     offers_are_due();
-    tell_grant(from, true);
+    tell_if_due(from);
     if (has_place && fitting(receive) != 0) {
         fetch(receive, place);
         return false;
@@ -419,18 +433,8 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
 }
 
 template <class Env>
-inline void MatchReceiving<Env>::tell_grant(MatchPeer& to, bool cells) {
-    const match::Receiver::Sender& sender = to.in;
-    // By half of what a peer has, so that it never stands still for the rest.
-    if (2 * sender.untold.records() < sender.left.records() &&
-        (!cells || 2 * sender.untold.cells() < sender.left.cells()))
-        return;
-    tell_untold(to);
-}
-
-template <class Env>
 void MatchReceiving<Env>::tell_untold(MatchPeer& to) {
-    const match::Room room = match::Receiver::take_untold(to.in);
+    const match::Room room = to.in.granted.take_untold();
     if (!room.empty()) parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader::of(room));
 }
 
@@ -470,7 +474,7 @@ void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
         room = {static_cast<uint32_t>(std::min(records_most, first)),
                 static_cast<uint32_t>(std::min(cells_most, first * kGrantCellsEach))};
     } else {
-        const uint64_t left = (to.in.left - to.in.untold).records();
+        const uint64_t left = to.in.granted.told().records();
         const uint64_t waiting = to.in.offers.refusals.waiting_max();
         const uint64_t granted = to.granted.records();
         if (waiting <= left) return;

@@ -31,13 +31,10 @@ class Matching {
     Matching(Core& core, Parts& parts)
         : sending(core, parts), receiving(core, parts), core_(core), parts_(parts) {}
 
-    /// Messages with this tag and those above it are matched, and no other: until it is open, none.
-    [[nodiscard]] uint32_t first_tag() const { return first_tag_; }
     [[gnu::cold]] void open() {
         receiving.open();
         self_ = &add_peer(nullptr);
         self_->eager_bytes_max = kSelfEagerBytesMax;
-        first_tag_ = match::kFirstWireTag;
     }
     /// `peer`: nullptr is this process.
     [[nodiscard]] MatchPeer& peer_of(velo_peer* peer) {
@@ -48,12 +45,16 @@ class Matching {
     [[nodiscard]] MatchPeer& peer_at(uint32_t index) { return peers_[index]; }
     [[nodiscard]] bool is_self(const MatchPeer& peer) const { return &peer == self_; }
 
-    /// A message with one of the tags of velo/match_wire.h.
-    [[gnu::always_inline]] void receive(velo_peer& peer, uint8_t tag, const std::byte* data, uint32_t bytes) {
-        MatchPeer& from = peer_of(&peer);
-        if (tag == static_cast<uint8_t>(WireTag::kEager)) [[likely]]
-            return receiving.on_eager(from, data, bytes);
-        receive_other(from, tag, data, bytes);
+    /// A message with one of the tags of velo/match_wire.h. False: it is a host's, since nothing is matched here.
+    [[nodiscard, gnu::always_inline]] bool receive(velo_peer& peer, uint8_t tag, const std::byte* data,
+                                                   uint32_t bytes) {
+        if (tag == static_cast<uint8_t>(WireTag::kEager) && peer.match != nullptr) [[likely]] {
+            receiving.on_eager(*peer.match, data, bytes);
+            return true;
+        }
+        if (self_ == nullptr) return false;
+        receive_other(peer_of(&peer), tag, data, bytes);
+        return true;
     }
     void peer_failed(velo_peer& peer);
     [[nodiscard]] bool due() const { return receiving.due() || !loop_.empty() || sending.due(); }
@@ -105,8 +106,7 @@ class Matching {
     Core& core_;
     Parts& parts_;
     std::deque<MatchPeer> peers_;
-    MatchPeer* self_ = nullptr;
-    uint32_t first_tag_ = UINT32_MAX;
+    MatchPeer* self_ = nullptr;  ///< nullptr: matching is not open
     std::deque<Looped> loop_;
     base::Spares<Reply> replies_;
 };
@@ -161,7 +161,7 @@ void Matching<Env>::reply_left(velo_send_t& message) {
 template <class Env>
 void Matching<Env>::receive_other(MatchPeer& from, uint8_t tag, const std::byte* data, uint32_t bytes) {
     switch (static_cast<WireTag>(tag)) {
-        case WireTag::kEager: break;
+        case WireTag::kEager: return receiving.on_other_eager(from, data, bytes);
         case WireTag::kRequest: return receiving.on_request(from, data, bytes);
         case WireTag::kAnswer: return sending.on_answer(from, data, bytes);
         case WireTag::kOffers: return sending.on_offers(from, data, bytes);
@@ -186,11 +186,8 @@ uint32_t Matching<Env>::drive() {
     for (size_t left = loop_.size(), answers = 2; left != 0; ++events) {
         const Looped message = std::move(loop_.front());
         loop_.pop_front();
-        // As from a peer; this process is none.
-        velo_peer here;
-        here.match = self_;
-        receive(here, static_cast<uint8_t>(message.tag), message.bytes.data(),
-                static_cast<uint32_t>(message.bytes.size()));
+        receive_other(*self_, static_cast<uint8_t>(message.tag), message.bytes.data(),
+                      static_cast<uint32_t>(message.bytes.size()));
         if (--left == 0 && answers != 0) {
             --answers;
             left = loop_.size();

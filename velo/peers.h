@@ -1,6 +1,7 @@
 /// The peers of an engine, by their index on either path.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -13,17 +14,20 @@ class Peers {
   public:
     /// The peer behind a path's index. One that only wrote to us so far gets its entry here.
     [[gnu::always_inline]] velo_peer& of(velo_path_t path, uint32_t index) {
-        const std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? on_node_ : device_;
-        if (index < table.size() && table[index] != nullptr) [[likely]]
-            return *table[index];
-        return add(path, index);
+        Recent& recent = recent_[path == VELO_PATH_ON_NODE];
+        if (index != recent.index) [[unlikely]]
+            recent = {&find(path, index), index};
+        return *recent.peer;
     }
     /// By index; entries may be nullptr.
     [[nodiscard]] const std::vector<velo_peer*>& on_node() const { return on_node_; }
     [[nodiscard]] const std::vector<velo_peer*>& device() const { return device_; }
 
     /// Its index may become another's.
-    void remove_on_node(const velo_peer& peer) { on_node_[peer.index] = nullptr; }
+    void remove_on_node(const velo_peer& peer) {
+        on_node_[peer.index] = nullptr;
+        recent_ = {};
+    }
     /// For another process. In place: callers further up may still look at its queues, which are empty.
     void recycle(velo_peer& peer) {
         peer.reclaimed = peer.failed = peer.direct = peer.end_reported = false;
@@ -33,9 +37,20 @@ class Peers {
         peer.path = VELO_PATH_NONE;
         peer.match = nullptr;
         spare_.push_back(&peer);
+        recent_ = {};
     }
 
   private:
+    /// The last one that was asked for by a path: messages of a peer come after one another.
+    struct Recent {
+        velo_peer* peer = nullptr;
+        uint32_t index = UINT32_MAX;
+    };
+
+    [[nodiscard, gnu::noinline]] velo_peer& find(velo_path_t path, uint32_t index) {
+        const std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? on_node_ : device_;
+        return index < table.size() && table[index] != nullptr ? *table[index] : add(path, index);
+    }
     [[gnu::noinline, gnu::cold]] velo_peer& add(velo_path_t path, uint32_t index) {
         std::vector<velo_peer*>& table = path == VELO_PATH_ON_NODE ? on_node_ : device_;
         if (index >= table.size()) table.resize(index + 1, nullptr);
@@ -54,6 +69,7 @@ class Peers {
     std::vector<velo_peer*> on_node_;
     std::vector<velo_peer*> device_;
     std::vector<velo_peer*> spare_;
+    std::array<Recent, 2> recent_{};
 };
 
 }  // namespace velo

@@ -82,6 +82,18 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
 }
 
+/// Both are called with the arguments of their callers, as the end of these.
+[[gnu::noinline]] bool match_leaves_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
+                                        const void* data, uint64_t bytes) noexcept {
+    return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });
+}
+[[gnu::noinline]] int match_send_otherwise(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
+                                           const void* data, uint64_t bytes) noexcept {
+    if (match_leaves_now(engine, to, place, tag, data, bytes)) return VELO_OK;
+    const velo_match_host_t& host = engine->match_host();
+    return host.send_rest(host.context, to, place, tag, data, bytes);
+}
+
 /// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this
 /// host, which is what it is used for, unless the user asked for more.
 [[gnu::cold]] velo_engine* open_engine(EngineOptions options) {
@@ -301,7 +313,13 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
 bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) noexcept {
     if (engine->leaves_in_lane(*to, Envelope::of(place, tag), data, bytes)) return true;
-    return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });
+    return match_leaves_now(engine, to, place, tag, data, bytes);
+}
+
+int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                         uint64_t bytes) noexcept {
+    if (engine->leaves_in_lane(*to, Envelope::of(place, tag), data, bytes)) return VELO_OK;
+    return match_send_otherwise(engine, to, place, tag, data, bytes);
 }
 
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
@@ -313,9 +331,11 @@ bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t plac
     });
 }
 
-bool velo_match_post_now(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
-                         velo_match_receive_t* receive) noexcept {
-    return engine->post_unheard(Envelope::of(place, tag), buffer, capacity, *receive);
+int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
+                    velo_match_receive_t* receive) noexcept {
+    if (engine->post_unheard(Envelope::of(place, tag), buffer, capacity, *receive)) return VELO_OK;
+    const velo_match_host_t& host = engine->match_host();
+    return host.post_rest(host.context, place, tag, buffer, capacity, receive);
 }
 
 bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,

@@ -53,6 +53,12 @@ typedef struct {
     /* One whose receiver has ended is not done: the host has heard of the end. */
     void (*send_done)(void* context, velo_match_send_t* send);
     void (*receive_done)(void* context, velo_match_receive_t* receive);
+    /* The rest of velo_match_send_wait() and of velo_match_post(), with their arguments; what these return. A host that
+     * does not call those has none. */
+    int (*send_rest)(void* context, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                     uint64_t bytes);
+    int (*post_rest)(void* context, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
+                     velo_match_receive_t* receive);
 } velo_match_host_t;
 
 /* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. Tags of
@@ -66,15 +72,20 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
 bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
 
+/* The same of a host's function that sends and waits, as the last thing that it does, so that it has nothing to keep
+ * meanwhile: 0, the message has left, or the result of the host's send_rest(), which sends it. */
+int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                         uint64_t bytes) VELO_NOEXCEPT;
+
 /* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not
  * called. */
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
 
-/* Posts a receive, if that needs nothing else: no message waits for one. False: nothing has happened;
- * velo_match_receive() does the rest. */
-bool velo_match_post_now(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
-                         velo_match_receive_t* receive) VELO_NOEXCEPT;
+/* Posts a receive, if that needs nothing else, because no message waits for one: 0. Otherwise the result of the host's
+ * post_rest(), which calls velo_match_receive(). */
+int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
+                    velo_match_receive_t* receive) VELO_NOEXCEPT;
 
 /* Receives into `buffer`. `from`: the process that `source` is; NULL: any. True: it is done, and
  * `receive_done` is not called. */

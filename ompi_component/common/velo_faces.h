@@ -27,10 +27,12 @@ typedef struct {
     velo_match_peer_t *(*peer_of)(velo_engine_t *engine, velo_peer_t *peer);
     bool (*send_now)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                      uint64_t bytes);
+    int (*send_wait)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
+                     uint64_t bytes);
     bool (*send)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                  uint64_t bytes, bool synchronous, velo_match_send_t *send);
-    bool (*post_now)(velo_engine_t *engine, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
-                     velo_match_receive_t *receive);
+    int (*post)(velo_engine_t *engine, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
+                velo_match_receive_t *receive);
     bool (*receive)(velo_engine_t *engine, velo_match_peer_t *from, uint64_t place, int32_t tag, void *buffer,
                     uint64_t capacity, velo_match_receive_t *receive);
     bool (*cancel)(velo_engine_t *engine, velo_match_receive_t *receive);

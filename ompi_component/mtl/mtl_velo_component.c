@@ -144,24 +144,28 @@ static const velo_faces_t *find_faces(void)
 static mca_mtl_base_module_t *component_init(VELO_MTL_INIT_PARAMETERS)
 {
     static const velo_match_host_t host = {.send_done = mca_mtl_velo_send_done,
-                                           .receive_done = mca_mtl_velo_receive_done};
+                                           .receive_done = mca_mtl_velo_receive_done,
+                                           .send_rest = mca_mtl_velo_send_rest,
+                                           .post_rest = mca_mtl_velo_post_rest};
+    const velo_faces_t *faces;
 
     VELO_MTL_INIT_UNUSED;
     if (0 != velo_series_init_bml(enable_progress_threads, enable_mpi_threads)) {
         return NULL;
     }
-    mca_mtl_velo.faces = find_faces();
-    if (NULL == mca_mtl_velo.faces) {
+    faces = find_faces();
+    if (NULL == faces) {
         return NULL;
     }
-    mca_mtl_velo.engine = mca_mtl_velo.faces->engine();
+    mca_mtl_velo.faces = *faces;
+    mca_mtl_velo.engine = mca_mtl_velo.faces.engine();
     if (NULL == mca_mtl_velo.engine) {
         refuse("velo: matching needs velo among the BTLs (--mca btl velo,self), where it is not now.");
         return NULL;
     }
-    mca_mtl_velo.faces->open_matching(mca_mtl_velo.engine, &host);
-    mca_mtl_velo.faces->match();
-    if (OPAL_SUCCESS != opal_progress_register(mca_mtl_velo.faces->progress)) {
+    mca_mtl_velo.faces.open_matching(mca_mtl_velo.engine, &host);
+    mca_mtl_velo.faces.match();
+    if (OPAL_SUCCESS != opal_progress_register(mca_mtl_velo.faces.progress)) {
         return NULL;
     }
     return &mca_mtl_velo.super;
@@ -178,12 +182,12 @@ static int add_procs(mca_mtl_base_module_t *mtl, size_t count, ompi_proc_t **pro
             continue;
         }
         if (!self) {
-            peer = mca_mtl_velo.faces->connect(&procs[i]->super);
+            peer = mca_mtl_velo.faces.connect(&procs[i]->super);
             if (NULL == peer) {
                 return OMPI_ERR_UNREACH;
             }
         }
-        procs[i]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] = mca_mtl_velo.faces->peer_of(mca_mtl_velo.engine, peer);
+        procs[i]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] = mca_mtl_velo.faces.peer_of(mca_mtl_velo.engine, peer);
     }
     return OMPI_SUCCESS;
 }
@@ -193,7 +197,7 @@ static int del_procs(mca_mtl_base_module_t *mtl, size_t count, ompi_proc_t **pro
     (void) mtl;
     for (size_t i = 0; i < count; ++i) {
         if (NULL != procs[i]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] && procs[i] != ompi_proc_local()) {
-            mca_mtl_velo.faces->disconnect(&procs[i]->super);
+            mca_mtl_velo.faces.disconnect(&procs[i]->super);
         }
         procs[i]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_MTL] = NULL;
     }
@@ -204,7 +208,7 @@ static int del_procs(mca_mtl_base_module_t *mtl, size_t count, ompi_proc_t **pro
 static int finalize(mca_mtl_base_module_t *mtl)
 {
     (void) mtl;
-    (void) opal_progress_unregister(mca_mtl_velo.faces->progress);
+    (void) opal_progress_unregister(mca_mtl_velo.faces.progress);
     return OMPI_SUCCESS;
 }
 

@@ -17,6 +17,16 @@ static inline int source_of(ompi_communicator_t *comm, int src, velo_match_peer_
     return OPAL_LIKELY(NULL != *peer) ? OMPI_SUCCESS : OMPI_ERR_UNREACH;
 }
 
+static void __attribute__((noinline)) unpack_and_complete(mca_mtl_velo_request_t *request, size_t bytes)
+{
+    struct iovec iov = {.iov_base = request->packed, .iov_len = bytes};
+    uint32_t count = 1;
+
+    opal_convertor_unpack(request->convertor, &iov, &count, &bytes);
+    free(request->packed);
+    request->super.completion_callback(&request->super);
+}
+
 /* After the completion nothing of the request may be looked at. */
 static void finish(mca_mtl_velo_request_t *request)
 {
@@ -30,20 +40,22 @@ static void finish(mca_mtl_velo_request_t *request)
                         : receive->bytes > request->capacity ? MPI_ERR_TRUNCATE
                                                              : MPI_SUCCESS;
     status->_ucount = bytes;
-    if (NULL != request->packed) {
-        struct iovec iov = {.iov_base = request->packed, .iov_len = bytes};
-        uint32_t count = 1;
-
-        opal_convertor_unpack(request->convertor, &iov, &count, &bytes);
-        free(request->packed);
+    if (OPAL_UNLIKELY(NULL != request->packed)) {
+        unpack_and_complete(request, bytes);
+        return;
     }
     request->super.completion_callback(&request->super);
+}
+
+static mca_mtl_velo_request_t *request_of(velo_match_receive_t *receive)
+{
+    return (mca_mtl_velo_request_t *) ((char *) receive - offsetof(mca_mtl_velo_request_t, match));
 }
 
 void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive)
 {
     (void) context;
-    finish((mca_mtl_velo_request_t *) ((char *) receive - offsetof(mca_mtl_velo_request_t, match)));
+    finish(request_of(receive));
 }
 
 /* Finds the memory that a message goes to. */
@@ -65,24 +77,44 @@ static inline __opal_attribute_always_inline__ int prepare(mca_mtl_velo_request_
     return OMPI_SUCCESS;
 }
 
-static int __attribute__((noinline)) irecv_otherwise(ompi_communicator_t *comm, int src, int tag,
-                                                     opal_convertor_t *convertor, mca_mtl_velo_request_t *request)
+/* With the arguments of its caller, as its end. */
+static int __attribute__((noinline, used))
+irecv_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, opal_convertor_t *convertor,
+                mca_mtl_request_t *mtl_request)
 {
+    mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
     velo_match_peer_t *peer = NULL;
     void *buffer;
     int rc = source_of(comm, src, &peer);
 
+    (void) mtl;
     if (OPAL_LIKELY(OMPI_SUCCESS == rc)) {
         rc = prepare(request, convertor, &buffer);
     }
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    if (mca_mtl_velo.faces->receive(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, src), tag, buffer,
+    if (mca_mtl_velo.faces.receive(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, src), tag, buffer,
                                     request->capacity, &request->match.receive)) {
         finish(request);
     }
     return OMPI_SUCCESS;
+}
+
+/* Of one whose data lies in one piece, which the request knows. */
+int mca_mtl_velo_post_rest(void *context, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
+                           velo_match_receive_t *receive)
+{
+    mca_mtl_velo_request_t *request = request_of(receive);
+    velo_match_peer_t *peer = NULL;
+    int rc = source_of(request->comm, (int) (place >> 32), &peer);
+
+    (void) context;
+    if (OPAL_LIKELY(OMPI_SUCCESS == rc)
+        && mca_mtl_velo.faces.receive(mca_mtl_velo.engine, peer, place, tag, buffer, capacity, receive)) {
+        finish(request);
+    }
+    return rc;
 }
 
 int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
@@ -90,21 +122,19 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
 
-    (void) mtl;
     /* A process that is waited for has to be connected, for its end to be noticed. */
     if (OPAL_LIKELY((MPI_ANY_SOURCE == src || NULL != mca_mtl_velo_known_peer(comm, src))
                     && mca_mtl_velo_in_one_piece(convertor))) {
         request->packed = NULL;
         request->receives = true;
         request->capacity = convertor->local_size;
+        request->comm = comm;
         /* cm has prepared it from the program's buffer; a sender's it prepares from where the data begins. */
-        if (OPAL_LIKELY(mca_mtl_velo.faces->post_now(mca_mtl_velo.engine, mca_mtl_velo_place(comm, src), tag,
-                                                     convertor->pBaseBuf + convertor->pDesc->true_lb,
-                                                     convertor->local_size, &request->match.receive))) {
-            return OMPI_SUCCESS;
-        }
+        return mca_mtl_velo.faces.post(mca_mtl_velo.engine, mca_mtl_velo_place(comm, src), tag,
+                                       convertor->pBaseBuf + convertor->pDesc->true_lb, convertor->local_size,
+                                       &request->match.receive);
     }
-    return irecv_otherwise(comm, src, tag, convertor, request);
+    return irecv_otherwise(mtl, comm, src, tag, convertor, mtl_request);
 }
 
 int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_request, int flag)
@@ -113,7 +143,7 @@ int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *mtl_reque
 
     (void) mtl;
     (void) flag;
-    if (request->receives && mca_mtl_velo.faces->cancel(mca_mtl_velo.engine, &request->match.receive)) {
+    if (request->receives && mca_mtl_velo.faces.cancel(mca_mtl_velo.engine, &request->match.receive)) {
         free(request->packed);
         request->super.ompi_req->req_status._cancelled = true;
         request->super.completion_callback(&request->super);
@@ -134,9 +164,9 @@ static int probe(ompi_communicator_t *comm, int src, int tag, int *flag, ompi_st
     if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
+    if (!mca_mtl_velo.faces.probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
         opal_progress();
-        if (!mca_mtl_velo.faces->probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
+        if (!mca_mtl_velo.faces.probe(mca_mtl_velo.engine, peer, place, tag, &found, message)) {
             return OMPI_SUCCESS;
         }
     }
@@ -200,7 +230,7 @@ int mca_mtl_velo_imrecv(mca_mtl_base_module_t *mtl, opal_convertor_t *convertor,
     }
     ompi_message_return(*message);
     *message = MPI_MESSAGE_NULL;
-    if (mca_mtl_velo.faces->receive_message(mca_mtl_velo.engine, taken, buffer, request->capacity,
+    if (mca_mtl_velo.faces.receive_message(mca_mtl_velo.engine, taken, buffer, request->capacity,
                                             &request->match.receive)) {
         finish(request);
     }

@@ -48,7 +48,7 @@ static inline bool message_leaves_now(ompi_communicator_t *comm, velo_match_peer
                                       const message_t *message, mca_pml_base_send_mode_t mode)
 {
     return message->data == message->here && MCA_PML_BASE_SEND_SYNCHRONOUS != mode
-           && mca_mtl_velo.faces->send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
+           && mca_mtl_velo.faces.send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
                                            tag, message->data, message->bytes);
 }
 
@@ -82,40 +82,57 @@ void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
     }
 }
 
-/* Sends what needs nothing but its bytes, and does not wait, as most do. False: nothing has happened. */
-static inline __opal_attribute_always_inline__ bool sent_now(ompi_communicator_t *comm, int dest, int tag,
-                                                             opal_convertor_t *convertor,
-                                                             mca_pml_base_send_mode_t mode)
+/* The peer of a message that needs nothing but its bytes, and does not wait, as most do. NULL: it is another. */
+static inline __opal_attribute_always_inline__ velo_match_peer_t *peer_of_plain(ompi_communicator_t *comm, int dest,
+                                                                                opal_convertor_t *convertor,
+                                                                                mca_pml_base_send_mode_t mode)
 {
     velo_match_peer_t *peer = mca_mtl_velo_known_peer(comm, dest);
 
     return OPAL_LIKELY(NULL != peer && MCA_PML_BASE_SEND_SYNCHRONOUS != mode && mca_mtl_velo_in_one_piece(convertor))
-           && mca_mtl_velo.faces->send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
-                                           tag, mca_mtl_velo_begin_of(convertor), convertor->local_size);
+               ? peer
+               : NULL;
 }
 
-static int __attribute__((noinline))
-send_otherwise(ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor,
-               mca_pml_base_send_mode_t mode)
+static void send_and_wait(velo_match_peer_t *peer, uint64_t place, int tag, const void *data, size_t bytes,
+                          bool synchronous)
 {
-    velo_match_peer_t *peer;
     mca_mtl_velo_request_t request;
     volatile bool done = false;
-    message_t message;
-    int rc = prepare(comm, dest, convertor, &peer, &message);
 
-    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc) || message_leaves_now(comm, peer, tag, &message, mode)) {
-        return rc;
-    }
     request.super.completion_callback = blocking_done;
     request.super.ompi_req = (ompi_request_t *) &done;
-    if (!mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
-                                  message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
-                                  &request.match.send)) {
+    if (!mca_mtl_velo.faces.send(mca_mtl_velo.engine, peer, place, tag, data, bytes, synchronous,
+                                 &request.match.send)) {
         while (!done) {
             opal_progress();
         }
     }
+}
+
+int mca_mtl_velo_send_rest(void *context, velo_match_peer_t *peer, uint64_t place, int32_t tag, const void *data,
+                           uint64_t bytes)
+{
+    (void) context;
+    send_and_wait(peer, place, tag, data, bytes, false);
+    return OMPI_SUCCESS;
+}
+
+/* With the arguments of its caller, as its end. */
+static int __attribute__((noinline, used))
+send_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor,
+               mca_pml_base_send_mode_t mode)
+{
+    velo_match_peer_t *peer;
+    message_t message;
+    int rc = prepare(comm, dest, convertor, &peer, &message);
+
+    (void) mtl;
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc) || message_leaves_now(comm, peer, tag, &message, mode)) {
+        return rc;
+    }
+    send_and_wait(peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag, message.data, message.bytes,
+                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode);
     if (OPAL_UNLIKELY(message.allocated)) {
         free(message.data);
     }
@@ -125,9 +142,12 @@ send_otherwise(ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *c
 int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,
                       opal_convertor_t *convertor, mca_pml_base_send_mode_t mode)
 {
-    (void) mtl;
-    return sent_now(comm, dest, tag, convertor, mode) ? OMPI_SUCCESS
-                                                      : send_otherwise(comm, dest, tag, convertor, mode);
+    velo_match_peer_t *peer = peer_of_plain(comm, dest, convertor, mode);
+
+    return OPAL_LIKELY(NULL != peer)
+               ? mca_mtl_velo.faces.send_wait(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
+                                              tag, mca_mtl_velo_begin_of(convertor), convertor->local_size)
+               : send_otherwise(mtl, comm, dest, tag, convertor, mode);
 }
 
 static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, int dest, int tag,
@@ -158,7 +178,7 @@ static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, 
     if (message.allocated) {
         request->packed = message.data;
     }
-    if (mca_mtl_velo.faces->send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
+    if (mca_mtl_velo.faces.send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
                                  message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
                                  &request->match.send)) {
         finish(request);
@@ -171,10 +191,13 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    velo_match_peer_t *peer = peer_of_plain(comm, dest, convertor, mode);
 
     (void) mtl;
     (void) blocking;
-    if (!sent_now(comm, dest, tag, convertor, mode)) {
+    if (OPAL_UNLIKELY(NULL == peer)
+        || !mca_mtl_velo.faces.send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
+                                        mca_mtl_velo_begin_of(convertor), convertor->local_size)) {
         return isend_otherwise(comm, dest, tag, convertor, mode, request);
     }
     request->packed = NULL;

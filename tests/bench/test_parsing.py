@@ -67,6 +67,14 @@ class Programs(unittest.TestCase):
                    "cfn=(2) send\ncalls=1 5\n10 500\n+1 20\nob=(2)\nfn=(2)\n7 500\n")
         self.assertEqual(instructions.count(profile), ("sends", {"libmpi": 50, "mca_btl_velo": 500}))
 
+    def test_callgrind_takes_off_what_a_clock_asks_for(self):
+        clock = "velo::Failures<velo::EngineEnv<X> >::poll_liveness(unsigned long)"
+        profile = ("ob=(1) /x/mca_btl_velo.so\nfn=(1) measured_complete\n10 30\n"
+                   f"cfn=(2) {clock}\ncalls=1 5\n10 900\nfn=(2)\n7 400\ncob=(2) /lib/libc.so.6\n"
+                   "cfn=(3) open\ncalls=1 5\n7 500\nob=(2)\nfn=(3)\n9 500\nob=(1)\nfn=(1)\ncfn=(2)\ncalls=1 5\n10 100\n")
+        self.assertEqual(instructions.count(profile),
+                         ("receives", {"mca_btl_velo": 430, "libc": 500, instructions.CLOCK: -1000}))
+
     def test_instructions_below_a_half_have_no_row(self):
         counts = {("sends", "libmpi", "velo"): 70, ("sends", "libmpi", "vader"): 60.5, ("sends", "libc", "velo"): 0.4}
         text = instructions.table(["velo", "vader"], counts)

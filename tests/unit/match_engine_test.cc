@@ -35,6 +35,18 @@ class MatchEngine : public testing::Test {
                         .receive_done =
                             [](void* context, velo_match_receive_t* receive) {
                                 static_cast<Done*>(context)->receives.push_back(receive);
+                            },
+                        .send_rest =
+                            [](void* context, velo_match_peer_t*, uint64_t, int32_t tag, const void* data,
+                               uint64_t bytes) {
+                                static_cast<Done*>(context)->rest = {tag, data, bytes, nullptr};
+                                return kLeftToHost;
+                            },
+                        .post_rest =
+                            [](void* context, uint64_t, int32_t tag, void* buffer, uint64_t capacity,
+                               velo_match_receive_t* receive) {
+                                static_cast<Done*>(context)->rest = {tag, buffer, capacity, receive};
+                                return kLeftToHost;
                             }};
             velo_match_open(job_[i].engine, &host_[i]);
         }
@@ -46,7 +58,16 @@ class MatchEngine : public testing::Test {
     struct Done {
         std::vector<velo_match_send_t*> sends;
         std::vector<velo_match_receive_t*> receives;
+        /// Arguments of what was left to the host.
+        struct Rest {
+            int tag = 0;
+            const void* data = nullptr;
+            uint64_t bytes = 0;
+            velo_match_receive_t* receive = nullptr;
+            friend bool operator==(const Rest&, const Rest&) = default;
+        } rest;
     };
+    static constexpr int kLeftToHost = 7;
 
     void progress() {
         for (int i = 0; i < 20; ++i) {
@@ -65,7 +86,7 @@ class MatchEngine : public testing::Test {
         return velo_match_send_now(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
     }
     bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
-        if (velo_match_post_now(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive))
+        if (velo_match_post(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive) == 0)
             return false;
         return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,
                                   buffer.data(), buffer.size(), &receive);
@@ -140,21 +161,40 @@ TEST_F(MatchEngine, a_short_message_leaves_now_where_nothing_waits_before_it) {
     EXPECT_FALSE(send_now(1, data)) << "it would overtake the one that waits";
 }
 
+TEST_F(MatchEngine, a_send_that_waits_is_the_host_s_where_it_cannot_leave_at_once) {
+    const std::vector<std::byte> data = pattern(8, 1);
+    const auto send_wait = [&](int tag, const std::vector<std::byte>& sent) {
+        return velo_match_send_wait(job_[0].engine, peer_[0], velo_place(3, 0), tag, sent.data(), sent.size());
+    };
+    EXPECT_EQ(send_wait(4, data), kLeftToHost) << "no room is granted yet";
+    EXPECT_EQ(done_[0].rest, (Done::Rest{4, data.data(), 8, nullptr}));
+    velo_match_send_t first;
+    EXPECT_FALSE(send(1, data, first));
+    progress();
+    done_[0].rest = {};
+    for (const size_t bytes : {8, 0, 24, 25, 1000}) EXPECT_EQ(send_wait(1, pattern(bytes, 1)), 0) << bytes;
+    EXPECT_EQ(done_[0].rest, Done::Rest{});
+    const std::vector<std::byte> longer = pattern(200'000, 2);
+    EXPECT_EQ(send_wait(5, longer), kLeftToHost);
+    EXPECT_EQ(done_[0].rest, (Done::Rest{5, longer.data(), longer.size(), nullptr}));
+}
+
 TEST_F(MatchEngine, a_receive_is_posted_now_where_no_message_waits_for_one) {
     std::vector<std::byte> buffer(8);
     velo_match_receive_t receive;
     velo_match_send_t sent;
-    const auto post_now = [&] {
-        return velo_match_post_now(job_[1].engine, velo_place(3, 0), 1, buffer.data(), buffer.size(), &receive);
+    const auto post = [&] {
+        return velo_match_post(job_[1].engine, velo_place(3, 0), 1, buffer.data(), buffer.size(), &receive);
     };
-    EXPECT_TRUE(post_now());
+    EXPECT_EQ(post(), 0);
     (void)send(1, pattern(8, 1), sent);
     progress();
     EXPECT_EQ(done_[1].receives, std::vector{&receive});
     EXPECT_EQ(buffer, pattern(8, 1));
     (void)send(2, pattern(8, 2), sent);
     progress();
-    EXPECT_FALSE(post_now()) << "one that is unexpected may be what it wants";
+    EXPECT_EQ(post(), kLeftToHost) << "one that is unexpected may be what it wants";
+    EXPECT_EQ(done_[1].rest, (Done::Rest{1, buffer.data(), 8, &receive}));
     EXPECT_TRUE(this->receive(2, buffer, receive));
     EXPECT_EQ(buffer, pattern(8, 2));
 }

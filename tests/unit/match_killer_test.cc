@@ -47,7 +47,7 @@ class Exchange {
         for (uint32_t i = 0; i < killer.senders; ++i) {
             known_[i].peer = i;
             EXPECT_TRUE(receiver_.grant(known_[i], {killer.granted, killer.granted}));
-            EXPECT_TRUE(peers_[i].outgoing.granted(receiver_.take_untold(known_[i])));
+            EXPECT_TRUE(peers_[i].outgoing.granted(known_[i].granted.take_untold()));
             for (uint32_t tag = 1; tag <= killer.messages; ++tag) send(i, static_cast<int32_t>(tag));
         }
     }
@@ -221,7 +221,7 @@ class Exchange {
         }
     }
     void tell_grant(uint32_t i) {
-        const Room grant = receiver_.take_untold(known_[i]);
+        const Room grant = known_[i].granted.take_untold();
         if (grant.records() != 0) tell(i, {.kind = ToSender::Kind::kGrant, .grant = grant});
     }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "match/receiver.h"
@@ -31,7 +32,7 @@ struct Rig {
 
     bool grant(size_t source, Room grant) {
         const bool done = receiver.grant(senders[source], grant);
-        (void)receiver.take_untold(senders[source]);
+        (void)senders[source].granted.take_untold();
         return done;
     }
     Outcome request(int32_t source, int32_t tag, const std::string& data, bool first = true) {
@@ -136,11 +137,99 @@ TEST(MatchReceiver, what_was_granted_is_there_however_full_the_queue_is) {
     EXPECT_EQ(rig.receiver.record_budget().used(), rig.receiver.record_budget().limit());
     PostedReceive posted;
     EXPECT_EQ(rig.receive(1, 6, posted), data);
-    const Room untold = rig.receiver.take_untold(rig.senders[1]);
+    const Room untold = rig.senders[1].granted.take_untold();
     EXPECT_EQ(untold.records(), 1u) << "it came back";
     EXPECT_EQ(untold.cells(), 1u);
     EXPECT_EQ(rig.request(2, 1, "x"), Outcome::kRefused) << "what came back is the sender's";
     EXPECT_EQ(rig.eager(1, 7, data), Outcome::kRecorded);
+}
+
+TEST(MatchReceiver, the_quick_way_gives_up_where_a_sender_or_a_probe_waits) {
+    Rig rig(5, 0);
+    ASSERT_TRUE(rig.grant(1, {4, 0}));
+    const Envelope envelope = {.context = 0, .source = 1, .tag = 5};
+    EXPECT_EQ(rig.receiver.match_plain(rig.senders[1], envelope), nullptr) << "nothing is posted";
+    std::array<PostedReceive, 4> posted;
+    EXPECT_EQ(rig.receive(1, 5, posted[0]), "-");
+    EXPECT_EQ(rig.receiver.match_plain(rig.senders[1], envelope), &posted[0]);
+    EXPECT_EQ(rig.receive(1, 5, posted[1]), "-");
+    EXPECT_EQ(rig.receiver.match_plain(rig.senders[0], envelope), nullptr) << "nothing is granted";
+    // A sender that was refused is offered what is posted now, unless that is matched before.
+    EXPECT_EQ(rig.request(0, 1, "r"), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
+    EXPECT_EQ(rig.receive(kAnySource, 5, posted[2]), "-");
+    EXPECT_NE(posted[2].list, nullptr);
+    EXPECT_EQ(rig.receiver.match_plain(rig.senders[1], envelope), nullptr);
+    EXPECT_EQ(rig.eager(1, 5, "e"), Outcome::kMatched);
+    EXPECT_EQ(rig.senders[1].granted.untold().records(), 2u);
+    EXPECT_TRUE(rig.senders[1].granted.due());
+    EXPECT_EQ(rig.eager(1, 5, "e"), Outcome::kMatched) << "it was told of two more";
+    EXPECT_EQ(posted[2].list, nullptr);
+}
+
+/// Against plain counts.
+TEST(MatchGranted, counts_what_is_left_told_and_due) {
+    std::mt19937 random(7);
+    const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
+    Granted granted;
+    uint32_t left[2] = {}, untold[2] = {};
+    const auto give_back = [&](uint32_t cells) {
+        ++untold[0];
+        untold[1] += cells;
+    };
+    for (int step = 0; step < 1'000'000; ++step) {
+        const uint32_t cells = below(4);
+        const bool allowed = left[0] != untold[0] && left[1] - untold[1] >= cells;
+        ASSERT_EQ(granted.allows(cells), allowed);
+        ASSERT_TRUE(granted.due() || granted.allows(0));
+        switch (below(6)) {
+            case 0: {
+                // Mostly a few, and now and then all that can be counted.
+                const uint32_t most = below(100) == 0 ? Room::kMax : 40;
+                const Room more = {below(most + 1), below(most + 1)};
+                if (!granted.left().fits(more)) break;
+                granted.give(more);
+                left[0] += more.records(), untold[0] += more.records();
+                left[1] += more.cells(), untold[1] += more.cells();
+                break;
+            }
+            case 1:
+                if (!allowed) break;
+                granted.use(cells);
+                --left[0];
+                left[1] -= cells;
+                break;
+            case 2:
+                if (!allowed) break;
+                granted.give_back(cells);
+                give_back(cells);
+                break;
+            case 3:
+                if (granted.due()) break;
+                granted.give_back_plain();
+                give_back(0);
+                break;
+            case 4: {
+                const Room told = granted.take_untold();
+                ASSERT_EQ(told.records(), untold[0]);
+                ASSERT_EQ(told.cells(), untold[1]);
+                untold[0] = untold[1] = 0;
+                break;
+            }
+            case 5:
+                if (below(1000) != 0) break;
+                ASSERT_EQ(granted.take_all().records(), left[0]);
+                left[0] = left[1] = untold[0] = untold[1] = 0;
+                break;
+        }
+        ASSERT_EQ(granted.left().records(), left[0]);
+        ASSERT_EQ(granted.left().cells(), left[1]);
+        ASSERT_EQ(granted.untold().records(), untold[0]);
+        ASSERT_EQ(granted.untold().cells(), untold[1]);
+        const uint32_t half = left[0] == 1 ? 1 : left[0] / 2;
+        ASSERT_EQ(granted.due(), untold[0] >= half);
+        ASSERT_EQ(granted.any_due(), untold[0] >= half || 2 * untold[1] >= left[1]);
+    }
 }
 
 TEST(MatchReceiver, a_granted_record_is_no_other_message_s_between_its_match_and_its_release) {
@@ -154,7 +243,7 @@ TEST(MatchReceiver, a_granted_record_is_no_other_message_s_between_its_match_and
     EXPECT_EQ(rig.request(0, 1, "x"), Outcome::kRefused);
     EXPECT_EQ(rig.release(taken), "e");
     EXPECT_EQ(rig.eager(1, 6, "f"), Outcome::kUngranted) << "its sender does not know that the room is back";
-    EXPECT_EQ(rig.receiver.take_untold(rig.senders[1]).records(), 1u);
+    EXPECT_EQ(rig.senders[1].granted.take_untold().records(), 1u);
     EXPECT_EQ(rig.eager(1, 6, "f"), Outcome::kRecorded);
 }
 

@@ -326,10 +326,10 @@ class OnNode {
     void fall_asleep(PeerIndex peer);
     void close_ring(PeerIndex peer);
     bool stop_polling(PeerIndex peer);
-    /// The next message of a ring, whatever it is. Returns the number of its lines; 0: it stays. `unreleased`: messages
-    /// before it, which are given back with it.
+    /// The next message of a ring, whatever it is. False: it stays. `unreleased`: messages before it, which are given
+    /// back with it.
     template <class Handler>
-    [[nodiscard, gnu::noinline]] uint32_t hand_up_other(PeerIndex index, uint32_t& unreleased, Handler& handler);
+    [[nodiscard, gnu::noinline]] bool hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handler);
 
     OnNodeConfig config_;
     base::SharedSegment segment_;
@@ -351,21 +351,18 @@ class OnNode {
 };
 
 template <class Handler>
-uint32_t OnNode::hand_up_other(PeerIndex index, uint32_t& unreleased, Handler& handler) {
+bool OnNode::hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handler) {
     Peer& peer = *peers_[index];
     Message message;
     const RingConsumer::Peek seen = peer.in.peek(message);
-    if (seen == RingConsumer::Peek::kNothing) return 0;
-    if (seen == RingConsumer::Peek::kGarbage) [[unlikely]] {
+    if (seen == RingConsumer::Peek::kGarbage) [[unlikely]]
         close_ring(index);
-        return 0;
-    }
-    if (!handler.accepts(message)) [[unlikely]]
-        return 0;
+    if (seen != RingConsumer::Peek::kMessage || !handler.accepts(message)) return false;
     peer.in.take(message);
+    peer.waited = peer.waited && message.lines <= kLinesBeforeReturn;
     handler.deliver(index, message);
-    peer.in.release(std::exchange(unreleased, 0) + 1);
-    return std::max(message.lines, 1u);
+    peer.in.release(unreleased + 1);
+    return true;
 }
 
 template <class Handler>
@@ -380,7 +377,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         Peer& peer = *peers_[index];
         uint32_t messages = 0;
         // Messages of few lines are given back together: the producer has others ahead of it.
-        uint32_t unreleased = 0;
+        uint32_t released = 0;
         while (messages < budget) {
             const uint64_t word = peer.in.word();
             if (word == 0) {
@@ -388,31 +385,33 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 break;
             }
             const bool of_line = peer.in.is_of_line(word);
-            uint32_t lines = 1;
+            const uint32_t bytes = LineHeader::bytes_of(word);
             if (of_line || peer.in.is_of_lines(word)) [[likely]] {
                 const uint8_t tag = LineHeader::tag_of(word);
-                const uint32_t bytes = LineHeader::bytes_of(word);
                 if (!handler.accepts({.tag = tag, .bytes = bytes})) [[unlikely]]
                     break;
-                ++unreleased;
-                std::byte* const data = of_line ? peer.in.take_line(word) : peer.in.take_lines(word, lines);
+                std::byte* data;
+                if (of_line) [[likely]] {
+                    data = peer.in.take_line(word);
+                } else {
+                    uint32_t lines = 0;
+                    if (bytes > kFewLinesBytesMax && messages != released)
+                        peer.in.release(messages - std::exchange(released, messages));
+                    data = peer.in.take_lines(word, lines);
+                    peer.waited = peer.waited && lines <= kLinesBeforeReturn;
+                }
                 handler.deliver(index, {.tag = tag, .bytes = bytes, .data = data});
             } else {
-                lines = hand_up_other(index, unreleased, handler);
-                if (lines == 0) break;
+                if (!hand_up_other(index, messages - released, handler)) break;
+                released = messages + 1;
             }
             ++messages;
             // The host has waited for this one. The line behind it has only just been asked for: a look at it would
             // keep the host until it is here.
-            const bool waited = std::exchange(peer.waited, false);
-            if (lines <= kLinesBeforeReturn) [[likely]] {
-                if (waited) break;
-            } else if (lines > kFewLines && unreleased != 0) {
-                peer.in.release(std::exchange(unreleased, 0));
-            }
+            if (std::exchange(peer.waited, false)) break;
         }
         if (messages != 0) {
-            if (unreleased != 0) peer.in.release(unreleased);
+            if (messages != released) peer.in.release(messages - released);
             counters_.messages_received += messages;
             taken += messages;
             peer.silent_polls = 0;

@@ -369,7 +369,6 @@ class RingConsumer {
     /// Steps past such a message and returns its data, which stays the caller's until release().
     std::byte* take_line(uint64_t word) {
         Cell* const cell = next_;
-        ++messages_;
         ++in_use_;
         early_.took_line();
         step(cell->offset() == 0 ? 1 : 0, (word & LineHeader::kHalf) != 0);
@@ -389,7 +388,6 @@ class RingConsumer {
         for (uint32_t i = 1; i < ahead; ++i) __builtin_prefetch(&line + i);
         early_.took(lines, std::exchange(waited_, false), base::monotonic_ns);
         step(lines, false);
-        ++messages_;
         ++in_use_;
         return line.data;
     }
@@ -445,7 +443,6 @@ class RingConsumer {
         if (message.in_body) body_position_ = message.body_end;
         early_.took(message.lines, std::exchange(waited_, false), base::monotonic_ns);
         step(message.lines, message.half);
-        ++messages_;
         ++in_use_;
         if (message.measure) [[unlikely]]
             measure();
@@ -453,6 +450,7 @@ class RingConsumer {
 
     /// Ends the use of taken messages. The last one out gives all of them back to the producer.
     void release(uint32_t messages = 1) {
+        messages_ += messages;
         in_use_ -= messages;
         if (in_use_ != 0) return;
         ring_.control->consumed.body_bytes.store(body_position_, std::memory_order_release);
@@ -470,6 +468,7 @@ class RingConsumer {
     [[nodiscard]] bool in_use() const { return in_use_ != 0; }
     /// Time in ns that a line takes from the producer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return distance_.ns(); }
+    /// That have been released.
     [[nodiscard]] uint64_t messages() const { return messages_; }
     /// The next line to be looked at, counted over all laps.
     [[nodiscard]] uint64_t position() const { return position_; }

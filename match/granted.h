@@ -1,0 +1,76 @@
+/// Room that one sender was granted for messages which leave without a request, as its receiver knows it.
+///
+/// A message that finds its receive posted has not needed its room, which is the sender's again; the receiver tells it
+/// so by half of what the sender has, so that it never stands still for the rest. Nearly all messages are of this kind,
+/// and each is counted down to the next telling, in one number that also says whether the sender may have sent it.
+///
+/// Pure. Owner: the receiver. Thread: the engine's, under its lock.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "match/room.h"
+#include "velo/base/check.h"
+
+namespace velo::match {
+
+class Granted {
+  public:
+    /// Granted, and not used as far as is known here.
+    [[nodiscard]] Room left() const { return left_; }
+    /// Of these, what the sender has not been told.
+    [[nodiscard]] Room untold() const {
+        return {static_cast<uint32_t>(until_due(left_.records()) - countdown_), untold_cells_};
+    }
+    [[nodiscard]] Room told() const { return left_ - untold(); }
+    /// Whether the sender may have sent a message whose data takes this number of cells.
+    [[nodiscard]] bool allows(uint32_t cells) const { return told().has({1, cells}); }
+
+    /// Room that was set aside becomes the sender's.
+    void give(Room room) { set(left_ + room, untold() + room); }
+    /// A message has come in its room, and keeps it.
+    void use(uint32_t cells) { set(left_ - Room{1, cells}, untold()); }
+    /// The same, and it has not needed it.
+    void give_back(uint32_t cells) { set(left_, untold() + Room{1, cells}); }
+    /// give_back(0), while nothing is due.
+    [[gnu::always_inline]] void give_back_plain() {
+        VELO_DCHECK(!due(), "room is given back that may not be the sender's");
+        --countdown_;
+    }
+
+    /// It is time to tell the sender of records. While it is not, one that has no cells is allowed.
+    [[nodiscard]] bool due() const { return countdown_ <= 0; }
+    /// The same of records or cells.
+    [[nodiscard]] bool any_due() const { return due() || 2 * untold_cells_ >= left_.cells(); }
+    /// The sender is told of these now.
+    [[nodiscard]] Room take_untold() {
+        const Room room = untold();
+        set(left_, {});
+        return room;
+    }
+    /// The sender has ended. Gives what was left.
+    [[nodiscard]] Room take_all() {
+        const Room room = left_;
+        *this = {};
+        return room;
+    }
+
+  private:
+    /// Records that may come back before the sender is told of them, where it has `records`.
+    [[nodiscard]] static int32_t until_due(uint32_t records) {
+        return static_cast<int32_t>(records / 2 + (records == 1 ? 1 : 0));
+    }
+    void set(Room left, Room untold) {
+        left_ = left;
+        untold_cells_ = static_cast<uint16_t>(untold.cells());
+        countdown_ = static_cast<int16_t>(until_due(left.records()) - static_cast<int32_t>(untold.records()));
+    }
+
+    Room left_;
+    uint16_t untold_cells_ = 0;
+    int16_t countdown_ = 0;  ///< while it is above 0, the sender knows of at least one record
+};
+static_assert(sizeof(Granted) == 8);
+
+}  // namespace velo::match
