@@ -2,7 +2,7 @@
 ///
 /// A message that finds its receive posted has not needed its room, which is the sender's again; the receiver tells it
 /// so by half of what the sender has, so that it never stands still for the rest. Nearly all messages are of this kind,
-/// and each is counted down to the next telling, in one number that also says whether the sender may have sent it.
+/// and each is counted down to the one that has it told, in a number that also says whether it may have been sent.
 ///
 /// Pure. Owner: the receiver. Thread: the engine's, under its lock.
 #pragma once
@@ -33,13 +33,17 @@ class Granted {
     void use(uint32_t cells) { set(left_ - Room{1, cells}, untold()); }
     /// The same, and it has not needed it.
     void give_back(uint32_t cells) { set(left_, untold() + Room{1, cells}); }
-    /// give_back(0), while nothing is due.
-    [[gnu::always_inline]] void give_back_plain() {
-        VELO_DCHECK(!due(), "room is given back that may not be the sender's");
-        --countdown_;
+    /// give_back(0), if nothing is due; otherwise false.
+    [[nodiscard, gnu::always_inline]] bool give_back_plain() {
+        if (--countdown_ >= 0) [[likely]]
+            return true;
+        ++countdown_;
+        return false;
     }
+    /// The last message was not what it seemed.
+    void undo_plain() { ++countdown_; }
 
-    /// It is time to tell the sender of records. While it is not, one that has no cells is allowed.
+    /// With the next message the sender is told of records. Until then one without cells is allowed.
     [[nodiscard]] bool due() const { return countdown_ <= 0; }
     /// The same of records or cells.
     [[nodiscard]] bool any_due() const { return due() || 2 * untold_cells_ >= left_.cells(); }
@@ -59,7 +63,7 @@ class Granted {
   private:
     /// Records that may come back before the sender is told of them, where it has `records`.
     [[nodiscard]] static int32_t until_due(uint32_t records) {
-        return static_cast<int32_t>(records / 2 + (records == 1 ? 1 : 0));
+        return records == 0 ? 0 : static_cast<int32_t>((records - 1) / 2);
     }
     void set(Room left, Room untold) {
         left_ = left;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "match/room.h"
 #include "match/unmatched.h"
@@ -21,36 +22,57 @@ class Outgoing {
     /// True: the message of this length may leave eagerly, and has used its room up. False: it has to wait,
     /// by add(). `keeps_number`: the receiver says when it has matched.
     [[nodiscard]] bool take_grant(uint64_t bytes, bool keeps_number) {
-        if (bytes > kEagerBytesMax || !waiting_.empty()) return false;
-        const Room room = {1, Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number)};
-        if (!room_.has(room)) return false;
-        room_ -= room;
+        if (bytes > kEagerBytesMax) return false;
+        const uint32_t cells = Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number);
+        if (cells > cells_ || !take_record()) return false;
+        cells_ -= cells;
         return true;
     }
-    /// It has not left.
+    /// It has not left, and nothing has been added meanwhile.
     void give_back_grant(uint64_t bytes, bool keeps_number) {
-        room_ += {1, Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number)};
+        ++ready_;
+        cells_ += Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number);
     }
-    /// take_grant() in two steps, of a message whose data fits into its record.
-    [[nodiscard]] bool has_record() const { return waiting_.empty() && room_.records() != 0; }
-    void take_record() { room_ -= {1, 0}; }
-    void add(WaitingSend& send, const Envelope& envelope) { waiting_.add(send, envelope); }
+    /// take_grant() of a message whose data fits into its record.
+    [[nodiscard, gnu::always_inline]] bool take_record() {
+        if (--ready_ >= 0) [[likely]]
+            return true;
+        ready_ = 0;
+        return false;
+    }
+    void give_back_record() { ++ready_; }
+    void add(WaitingSend& send, const Envelope& envelope) {
+        waiting_.add(send, envelope);
+        held_ += std::exchange(ready_, 0);
+    }
+    /// False: its receiver was not asked. Otherwise the message is not waiting any more.
+    [[nodiscard]] bool accepted(WaitingSend& send) {
+        if (!waiting_.accepted(send)) return false;
+        if (waiting_.empty()) ready_ = std::exchange(held_, 0);
+        return true;
+    }
     /// False: that is more than a receiver can set aside; a mistake of its.
     [[nodiscard]] bool granted(Room more) {
-        if (!room_.fits(more)) return false;
-        room_ += more;
+        if (!room().fits(more)) return false;
+        (waiting_.empty() ? ready_ : held_) += static_cast<int32_t>(more.records());
+        cells_ += more.cells();
         return true;
     }
 
+    /// For all but accepted().
     [[nodiscard]] WaitingSends& waiting() { return waiting_; }
-    [[nodiscard]] Room room() const { return room_; }
+    [[nodiscard]] Room room() const { return {static_cast<uint32_t>(ready_ + held_), cells_}; }
 
   private:
     /// Its cells can be counted; how long an eager message may be is the caller's to say.
     static constexpr uint64_t kEagerBytesMax = uint64_t{Room::kMax} * DataCells::kDataBytes;
 
     WaitingSends waiting_;
-    Room room_;
+    /// Records that were granted and are not used: while a message waits, they are held back, so that one number says
+    /// whether the next one may leave.
+    int32_t ready_ = 0;
+    int32_t held_ = 0;
+    uint32_t cells_ = 0;
 };
 
 }  // namespace velo::match

@@ -125,12 +125,12 @@ class Receiver {
     }
     /// The same for one whose data would fit into a record, where nothing else has to be looked at.
     [[nodiscard, gnu::always_inline]] PostedReceive* match_plain(Sender& sender, const Envelope& envelope) {
-        if (sender.granted.due() || !undisturbed()) [[unlikely]]
+        if (!sender.granted.give_back_plain()) [[unlikely]]
             return nullptr;
-        Posted* const fit = posted_.take(envelope);
-        if (fit == nullptr) return nullptr;
-        sender.granted.give_back_plain();
-        return &of(*fit);
+        Posted* const fit = undisturbed() ? posted_.take(envelope) : nullptr;
+        if (fit == nullptr) [[unlikely]]
+            sender.granted.undo_plain();
+        return reinterpret_cast<PostedReceive*>(fit);  // its first member
     }
 
     /// False: it ends no pass; a mistake of the sender's.

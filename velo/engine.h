@@ -52,18 +52,20 @@ class Engine {
     [[nodiscard, gnu::always_inline]] bool leaves_in_lane(MatchPeer& to, const match::Envelope& envelope,
                                                           const void* data, uint64_t bytes) {
         velo_peer* const peer = to.peer;
-        if (bytes > match::Record::kBodyBytes || peer == nullptr || !to.out.has_record() || peer->lane == nullptr)
+        if (bytes > match::Record::kBodyBytes || peer == nullptr || peer->lane == nullptr || !to.out.take_record())
             return false;
         using Header = match::EagerHeader;
         const auto put = [&](std::byte* place) __attribute__((always_inline)) {
-            to.out.take_record();
             Header::of(envelope, 0).write(place);
             base::copy_small(place + sizeof(Header), data, bytes);
         };
         bool wake = false;
         const bool left = peer->lane->send_in_ready_line(static_cast<uint32_t>(sizeof(Header) + bytes),
                                                          static_cast<uint8_t>(match::WireTag::kEager), wake, put);
-        if (!left) return false;
+        if (!left) [[unlikely]] {
+            to.out.give_back_record();
+            return false;
+        }
         ++parts_.core.counters.match_tx_eager;
         parts_.core.on_node.sent_in_lane(peer->node_index(), wake);
         return true;

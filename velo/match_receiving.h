@@ -163,8 +163,6 @@ inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data
     auto& receive = static_cast<MatchReceive&>(*fit);
     matched(receive, from, arrival.envelope, arrival.bytes);
     base::copy_small(receive.buffer, arrival.data, std::min<uint64_t>(arrival.bytes, receive.capacity));
-    if (from.in.granted.due()) [[unlikely]]
-        tell_untold(from);
     matched_now(receive);
 }
 

@@ -272,7 +272,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     }
     const bool has_data = answer.outcome != Answer::Outcome::kDataless;
     // A refusal may be of an older age, and the request of this one still be leaving.
-    if (send->leaving || (has_data && send->bytes > from.eager_bytes_max) || !waiting.accepted(*send))
+    if (send->leaving || (has_data && send->bytes > from.eager_bytes_max) || !from.out.accepted(*send))
         return parts_.matching.malformed();
     if (!has_data) {
         send->state = MatchSend::State::kDataless;

@@ -194,7 +194,7 @@ class Exchange {
         const auto send = [&]() -> WaitingSend& { return peer.sends[static_cast<size_t>(message.tag) - 1]; };
         bool good = true;
         switch (message.kind) {
-            case ToSender::Kind::kAccepted: good = waiting.accepted(send()); break;
+            case ToSender::Kind::kAccepted: good = peer.outgoing.accepted(send()); break;
             case ToSender::Kind::kRefused: good = waiting.refused(send(), message.age); break;
             case ToSender::Kind::kOffers:
                 waiting.offered(message.age, message.batch.receives.data(), message.batch.count);

@@ -1,5 +1,5 @@
 /// The sender's queue with its index, beside the same machine with a queue that is searched.
-#include "match/waiting_sends.h"
+#include "match/outgoing.h"
 
 #include <gtest/gtest.h>
 
@@ -117,6 +117,73 @@ TEST(WaitingSends, request_what_a_queue_that_is_searched_requests) {
         }
         EXPECT_GT(accepted, 200u);
     }
+}
+
+/// Against plain counts of records and cells, with messages that wait.
+TEST(Outgoing, what_waits_holds_back_all_that_was_granted) {
+    std::mt19937 random(11);
+    const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
+    Outgoing outgoing;
+    std::deque<WaitingSend> requests;
+    std::deque<WaitingSend*> waiting;
+    uint32_t records = 0;
+    uint32_t cells = 0;
+    uint32_t left = 0;
+    for (int step = 0; step < 200'000; ++step) {
+        switch (below(6)) {
+            case 0: {
+                const Room more = {below(below(50) == 0 ? Room::kMax : 4), below(8)};
+                const bool fits = records + more.records() <= Room::kMax && cells + more.cells() <= Room::kMax;
+                ASSERT_EQ(outgoing.granted(more), fits);
+                if (!fits) break;
+                records += more.records();
+                cells += more.cells();
+                break;
+            }
+            case 1: {
+                const uint32_t bytes = below(2000);
+                const bool numbered = below(4) == 0;
+                const uint32_t wanted = Unmatched::cells_of(bytes, numbered);
+                const bool leaves = waiting.empty() && records != 0 && wanted <= cells;
+                ASSERT_EQ(outgoing.take_grant(bytes, numbered), leaves);
+                if (!leaves) break;
+                if (below(5) == 0) {
+                    outgoing.give_back_grant(bytes, numbered);
+                } else {
+                    --records;
+                    cells -= wanted;
+                    ++left;
+                }
+                break;
+            }
+            case 2: {
+                const bool leaves = waiting.empty() && records != 0;
+                ASSERT_EQ(outgoing.take_record(), leaves);
+                if (!leaves) break;
+                if (below(5) == 0) {
+                    outgoing.give_back_record();
+                } else {
+                    --records;
+                    ++left;
+                }
+                break;
+            }
+            case 3:
+                if (below(10) != 0) break;
+                waiting.push_back(&requests.emplace_back());
+                outgoing.add(*waiting.back(), {0, kSource, 1});
+                break;
+            default:
+                if (waiting.empty()) break;
+                if (outgoing.waiting().next(1).ref == nullptr) break;
+                ASSERT_TRUE(outgoing.accepted(*waiting.front()));
+                waiting.pop_front();
+        }
+        ASSERT_EQ(outgoing.room().records(), records);
+        ASSERT_EQ(outgoing.room().cells(), cells);
+    }
+    EXPECT_GT(left, 10'000u);
+    EXPECT_GT(requests.size(), 1'000u);
 }
 
 TEST(WaitingSends, answers_that_nothing_asked_for_change_nothing) {
