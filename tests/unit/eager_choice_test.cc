@@ -27,6 +27,7 @@ struct Machine {
     uint64_t now_ns = 1;
 };
 
+constexpr base::TwoWays::Numbers kLongest = EagerChoice::kNumbers.back();
 constexpr uint32_t kTrial =
     EagerChoice::kNumbers[0].first +
     base::TwoWays::kWindows * (EagerChoice::kNumbers[0].lead + base::TwoWays::kWindow + 1);
@@ -39,6 +40,29 @@ TEST(EagerChoice, the_faster_way_is_found_and_kept) {
     (void)copies.send(kTrial, 16384);
     EXPECT_EQ(copies.send(500, 16384), 500u);
     EXPECT_GT(copies.send(100'000, 16384), 97'000u) << "trials become rare";
+}
+
+TEST(EagerChoice, a_way_that_takes_twice_as_long_is_seen_by_one_window_of_each) {
+    const uint32_t two_windows = kLongest.first + 2 * (kLongest.lead + base::TwoWays::kWindow + 1);
+    Machine fetches{.ring_ns = 12'000, .fetch_ns = 6000};
+    (void)fetches.send(two_windows, 65536);
+    EXPECT_EQ(fetches.send(100, 65536), 0u);
+    Machine copies{.ring_ns = 6000, .fetch_ns = 12'000};
+    (void)copies.send(two_windows, 65536);
+    EXPECT_EQ(copies.send(100, 65536), 100u);
+}
+
+/// The ring is taken for slow, because something else ran in its first window.
+TEST(EagerChoice, a_mistake_of_the_first_trial_is_mended_by_the_second) {
+    Machine machine{.ring_ns = 6000, .fetch_ns = 8000};
+    (void)machine.send(kLongest.first + kLongest.lead + 5, 65536);
+    machine.now_ns += 1'000'000;
+    (void)machine.send(2 * (kLongest.lead + base::TwoWays::kWindow), 65536);
+    EXPECT_FALSE(machine.choice.eager(65536));
+    const uint32_t second = kLongest.between_min / base::TwoWays::kFirstPart +
+                            base::TwoWays::kWindows * (kLongest.lead + base::TwoWays::kWindow + 1);
+    (void)machine.send(second, 65536);
+    EXPECT_EQ(machine.send(100, 65536), 100u);
 }
 
 TEST(EagerChoice, each_class_of_lengths_has_a_way_of_its_own) {

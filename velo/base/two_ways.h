@@ -30,6 +30,10 @@ class TwoWays {
     };
     /// The other way takes over when it takes less than this part of the time.
     static constexpr double kGain = 0.92;
+    /// After one window of each, a trial is over if the other way takes this many times as long. The first one is also
+    /// if that is the way in use, for less than `between_min`: a window in which something else ran proves little.
+    static constexpr double kClear = 1.5;
+    static constexpr uint32_t kFirstPart = 4;
 
     /// `numbers` stay where they are.
     TwoWays(bool first, const Numbers& numbers)
@@ -65,15 +69,18 @@ class TwoWays {
     void end_window(uint64_t ns) {
         best_ns_[way_] = std::min(best_ns_[way_], ns);
         done_ = 0;
-        if (++windows_ < kWindows) {
+        ++windows_;
+        const double ratio = static_cast<double>(best_ns_[!chosen_]) / static_cast<double>(best_ns_[chosen_]);
+        const bool early = windows_ == 2 && (ratio > kClear || (first_ && ratio * kClear < 1));
+        if (windows_ < kWindows && !early) {
             way_ = !way_;
             return;
         }
-        const bool changes =
-            static_cast<double>(best_ns_[!chosen_]) < kGain * static_cast<double>(best_ns_[chosen_]);
+        const bool changes = ratio < kGain;
         chosen_ = chosen_ != changes;
         between_ = changes ? numbers_->between_min : std::min(2 * between_, numbers_->between_max);
-        left_ = between_;
+        left_ = changes && early ? numbers_->between_min / kFirstPart : between_;
+        first_ = false;
         way_ = chosen_;
         windows_ = 0;
         best_ns_ = {~uint64_t{0}, ~uint64_t{0}};
@@ -86,6 +93,7 @@ class TwoWays {
     uint32_t windows_ = 0;  ///< of the present trial
     bool chosen_;
     bool way_;
+    bool first_ = true;  ///< there has been no trial
     uint64_t began_ns_ = 0;
     std::array<uint64_t, 2> best_ns_ = {~uint64_t{0}, ~uint64_t{0}};  ///< of a window, by the way
 };
