@@ -17,6 +17,9 @@ namespace velo::match {
 
 class Granted {
   public:
+    /// All of them may be untold, and half be counted down to, in 16 bits.
+    static constexpr uint32_t kRecordsMax = 0x7fff;
+
     /// Granted, and not used as far as is known here.
     [[nodiscard]] Room left() const { return left_; }
     /// Of these, what the sender has not been told.
@@ -27,6 +30,10 @@ class Granted {
     /// Whether the sender may have sent a message whose data takes this number of cells.
     [[nodiscard]] bool allows(uint32_t cells) const { return told().has({1, cells}); }
 
+    /// Whether there can be so much more.
+    [[nodiscard]] bool fits(Room more) const {
+        return left_.fits(more) && left_.records() + more.records() <= kRecordsMax;
+    }
     /// Room that was set aside becomes the sender's.
     void give(Room room) { set(left_ + room, untold() + room); }
     /// A message has come in its room, and keeps it.
@@ -66,6 +73,7 @@ class Granted {
         return records == 0 ? 0 : static_cast<int32_t>((records - 1) / 2);
     }
     void set(Room left, Room untold) {
+        VELO_DCHECK(left.records() <= kRecordsMax && left.has(untold), "more room than can be counted");
         left_ = left;
         untold_cells_ = static_cast<uint16_t>(untold.cells());
         countdown_ = static_cast<int16_t>(until_due(left.records()) - static_cast<int32_t>(untold.records()));

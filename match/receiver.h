@@ -240,7 +240,7 @@ class Receiver {
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
     [[nodiscard]] bool grant(Sender& sender, Room room) {
-        if (!sender.granted.left().fits(room) || !unexpected_.reserve(room.records())) return false;
+        if (!sender.granted.fits(room) || !unexpected_.reserve(room.records())) return false;
         if (!cells_.reserve(room.cells())) {
             unexpected_.unreserve(room.records());
             return false;

@@ -465,7 +465,8 @@ void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
     const auto share = [shares](const match::Budget& budget, size_t bytes_each) {
         return std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
     };
-    const uint64_t records_most = share(receiver_->record_budget(), sizeof(match::Record));
+    const uint64_t records_most =
+        std::min<uint64_t>(share(receiver_->record_budget(), sizeof(match::Record)), match::Granted::kRecordsMax);
     Room room;
     if (is_first) {
         const uint64_t cells_most = share(receiver_->data_budget(), match::DataCells::kCellBytes);

@@ -172,7 +172,7 @@ TEST(MatchGranted, counts_what_is_left_told_and_due) {
     std::mt19937 random(7);
     const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
     Granted granted;
-    uint32_t left[2] = {}, untold[2] = {};
+    uint32_t left[2] = {}, untold[2] = {}, largest_untold = 0;
     const auto give_back = [&](uint32_t cells) {
         ++untold[0];
         untold[1] += cells;
@@ -186,9 +186,10 @@ TEST(MatchGranted, counts_what_is_left_told_and_due) {
         switch (below(6)) {
             case 0: {
                 // Mostly a few, and now and then all that can be counted.
-                const uint32_t most = below(100) == 0 ? Room::kMax : 40;
-                const Room more = {below(most + 1), below(most + 1)};
-                if (!granted.left().fits(more)) break;
+                const bool all = below(100) == 0;
+                const Room more = {all ? Granted::kRecordsMax - left[0] : below(41), below(41)};
+                ASSERT_EQ(granted.fits(more), left[0] + more.records() <= Granted::kRecordsMax);
+                if (!granted.fits(more)) break;
                 granted.give(more);
                 left[0] += more.records(), untold[0] += more.records();
                 left[1] += more.cells(), untold[1] += more.cells();
@@ -232,9 +233,11 @@ TEST(MatchGranted, counts_what_is_left_told_and_due) {
         ASSERT_EQ(granted.untold().records(), untold[0]);
         ASSERT_EQ(granted.untold().cells(), untold[1]);
         const uint32_t half = left[0] == 0 ? 0 : (left[0] - 1) / 2;
+        largest_untold = std::max(largest_untold, untold[0]);
         ASSERT_EQ(granted.due(), untold[0] >= half);
         ASSERT_EQ(granted.any_due(), untold[0] >= half || 2 * untold[1] >= left[1]);
     }
+    EXPECT_EQ(largest_untold, Granted::kRecordsMax);
 }
 
 TEST(MatchReceiver, a_granted_record_is_no_other_message_s_between_its_match_and_its_release) {
