@@ -265,6 +265,8 @@ class OnNode {
     static constexpr size_t kUnansweredMax = 4096;
     static constexpr size_t kLossesMax = 64;
 
+    /// After the next message of a ring: kReturn, when the last poll found nothing there; kRelease, when it is long.
+    enum class Then : uint8_t { kGoOn, kReturn, kRelease };
     struct Peer {
         uint64_t name = 0;
         base::Place place;
@@ -281,7 +283,7 @@ class OnNode {
         uint64_t received_before = 0;  ///< see streaming()
         uint64_t sent_before = 0;
         uint32_t silent_polls = 0;
-        bool waited = false;  ///< the last poll found nothing in its ring
+        Then then = Then::kGoOn;
         bool dead = false;
         bool lost = false;  ///< and reported
         uint64_t short_since_ns = 0;  ///< there is no memory for the ring to it; 0: there is, or none was asked for
@@ -359,7 +361,7 @@ bool OnNode::hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handle
         close_ring(index);
     if (seen != RingConsumer::Peek::kMessage || !handler.accepts(message)) return false;
     peer.in.take(message);
-    peer.waited = peer.waited && message.lines <= kLinesBeforeReturn;
+    if (message.lines > kLinesBeforeReturn) peer.then = Then::kGoOn;
     handler.deliver(index, message);
     peer.in.release(unreleased + 1);
     return true;
@@ -381,7 +383,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         while (messages < budget) {
             const uint64_t word = peer.in.word();
             if (word == 0) {
-                peer.waited = messages == 0;
+                peer.then = messages == 0 ? Then::kReturn : Then::kGoOn;
                 break;
             }
             const bool of_line = peer.in.is_of_line(word);
@@ -395,10 +397,8 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                     data = peer.in.take_line(word);
                 } else {
                     uint32_t lines = 0;
-                    if (bytes > kFewLinesBytesMax && messages != released)
-                        peer.in.release(messages - std::exchange(released, messages));
                     data = peer.in.take_lines(word, lines);
-                    peer.waited = peer.waited && lines <= kLinesBeforeReturn;
+                    if (lines > kLinesBeforeReturn) peer.then = lines > kFewLines ? Then::kRelease : Then::kGoOn;
                 }
                 handler.deliver(index, {.tag = tag, .bytes = bytes, .data = data});
             } else {
@@ -406,9 +406,11 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 released = messages + 1;
             }
             ++messages;
+            const Then then = std::exchange(peer.then, Then::kGoOn);
             // The host has waited for this one. The line behind it has only just been asked for: a look at it would
             // keep the host until it is here.
-            if (std::exchange(peer.waited, false)) break;
+            if (then == Then::kReturn) break;
+            if (then == Then::kRelease) peer.in.release(messages - std::exchange(released, messages));
         }
         if (messages != 0) {
             if (messages != released) peer.in.release(messages - released);
