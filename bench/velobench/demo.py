@@ -1,6 +1,6 @@
 """Runs jobs over all of velo's paths, matched by ob1 and by velo's MTL, beside jobs over Open MPI's own
-shared-memory transport, and compares them: four ranks on two emulated nodes of this machine, of which two are active
-at a time. ./demo builds velo before."""
+shared-memory transport and, where Open MPI has it, UCX's, and compares them: four ranks on two emulated nodes of this
+machine, of which two are active at a time. ./demo builds velo before."""
 
 import glob
 import os
@@ -16,7 +16,7 @@ from .stats import Samples, ratio
 
 SIZES = (8, 64, 512, 2048, 8192, 65536, 1048576, 4194304)
 PATHS = {"0-1": "on node", "0-2": "between nodes"}
-BTL, MTL = "velo", "velo-mtl"
+BTL, MTL, UCX = "velo", "velo-mtl", "ucx"
 JOB_SECONDS_MAX = 300
 # Each means a defect of velo, whatever it counts.
 ZERO_COUNTERS = ("on_node_garbage", "velo_rx_malformed", "velo_backpressure", "velo_overflows", "rma_failed",
@@ -115,15 +115,17 @@ class Demo:
                 os.path.join(glob.escape(self.out), "*.log")):
             os.unlink(old)
 
-    def command(self, transport):
+    def command(self, transport, sizes=SIZES):
         """Two ranks run at a time and do not yield, so both transports poll as they do with a core each."""
         velo = {"btl_velo_ranks_per_node": 2, "btl_velo_show_paths": 1, "btl_velo_stats": 1}
         if transport in (BTL, MTL):
             command = self.mpi.command(4, "velo", self.plugin, mca=velo, pml="cm" if transport == MTL else "ob1")
+        elif transport == UCX:
+            command = self.mpi.ucx_command(4)
         else:
             command = self.mpi.command(4, transport)
         return [*command, self.program, "--label", transport, "--pairs", ",".join(PATHS), "--measures",
-                "latency,bandwidth", "--sizes", ",".join(map(str, SIZES))]
+                "latency,bandwidth", "--sizes", ",".join(map(str, sizes))]
 
     def log(self, transport, round_):
         return os.path.join(self.out, f"{transport}-{round_}.log")
@@ -143,8 +145,15 @@ class Demo:
             raise Failed(f"the {transport} job printed {figures} figures, not {expected}: {csv}")
         return measured
 
-    def run(self):
-        measured, transports = [], (BTL, MTL, self.mpi.sm)
+    def others(self):
+        """Those that velo is compared with. UCX is none where it cannot run."""
+        if self.mpi.has_ucx() and run_job(self.command(UCX, [8]), self.log(UCX, 0), JOB_SECONDS_MAX) == 0:
+            return [self.mpi.sm, UCX]
+        print("UCX is left out: Open MPI has no pml/ucx here, or it does not run", file=sys.stderr)
+        return [self.mpi.sm]
+
+    def run(self, others):
+        measured, transports = [], (BTL, MTL, *others)
         for round_ in range(1, self.rounds + 1):
             print(f"round {round_} of {self.rounds}:", end="", file=sys.stderr, flush=True)
             for transport in transports:
@@ -169,7 +178,8 @@ def main(given):
     print(shlex.join(demo.command(BTL)), file=sys.stderr)
     if cpus() < 2:
         print("Only one CPU here: the figures below mean little.", file=sys.stderr)
-    measured = demo.run()
+    others = demo.others()
+    measured = demo.run(others)
     log = demo.log(BTL, 1)
     text = read(log)
     title("Paths that velo took (rank 0's view, then rank 2's)")
@@ -179,6 +189,7 @@ def main(given):
     print("\n".join(paths), file=sys.stderr)
     title("Counters of the first velo job")
     print("\n".join(counter_lines(counters(text))), file=sys.stderr)
-    title(f"velo beside {demo.mpi.sm}: medians of {demo.rounds} jobs each")
-    print(comparison(measured, demo.mpi.sm), flush=True)
+    for other in others:
+        title(f"velo beside {other}: medians of {demo.rounds} jobs each")
+        print(comparison(measured, other), flush=True)
     title("All jobs ran, all contents are right, all three paths carried traffic")

@@ -1,6 +1,8 @@
 """Statistics, and tables of fixed inputs. The numbers were computed by hand."""
 
 import argparse
+import contextlib
+import io
 import os
 import tempfile
 import unittest
@@ -234,6 +236,24 @@ class Others(unittest.TestCase):
                                      "on node 8 0.30 0.10 0.20 1.50 0.50 150 80 100 1.50 0.80"])
         self.assertIn("* The CPUs were not equally near in the jobs of the three: their latencies do not compare. Run "
                       "it again.", text)
+
+    def test_demo_leaves_ucx_out_where_it_does_not_run(self):
+        class Mpi:
+            sm = "vader"
+            runs = "false"
+
+            def has_ucx(self):
+                return self.runs != ""
+
+            def ucx_command(self, ranks):
+                return [self.runs, str(ranks)]
+        with tempfile.TemporaryDirectory() as folder:
+            shown = demo.Demo.__new__(demo.Demo)
+            shown.mpi, shown.out, shown.program = Mpi(), folder, "pairs"
+            for runs, others in (("", ["vader"]), ("false", ["vader"]), ("true", ["vader", "ucx"])):
+                Mpi.runs = runs
+                with contextlib.redirect_stderr(io.StringIO()):
+                    self.assertEqual(shown.others(), others)
 
     def test_demo_wants_traffic_on_all_paths(self):
         good = {0: {}, 1: {"on_node_rx_messages": 2000, "rma_get_bytes": 2000000},
