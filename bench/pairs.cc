@@ -13,6 +13,7 @@
 ///   bandwidth  windows of 64 messages in one direction, each answered by an empty message, MB/s
 ///   both       windows of 64 messages in both directions at once, MB/s of the two together
 ///   rate       as bandwidth, in messages a second
+///   sends      as rate, where each message is sent by MPI_Send instead of MPI_Isend
 /// The messages of a window lie in memory of their own. All contents are checked once for each size.
 #include <cstdio>
 #include <functional>
@@ -44,7 +45,7 @@ constexpr int kWindow = 64;
 constexpr size_t kVerifiedBytesMax = size_t{32} << 20;
 constexpr std::align_val_t kPage{4096};
 
-enum class Measure { kLatency, kBandwidth, kBoth, kRate };
+enum class Measure { kLatency, kBandwidth, kBoth, kRate, kSends };
 struct NamedMeasure {
     std::string_view name;
     Measure measure;
@@ -56,6 +57,7 @@ constexpr NamedMeasure kMeasures[] = {
     {"bandwidth", Measure::kBandwidth, kWindow, false},
     {"both", Measure::kBoth, kWindow, true},
     {"rate", Measure::kRate, kWindow, false},
+    {"sends", Measure::kSends, kWindow, false},
 };
 
 struct Options {
@@ -154,6 +156,7 @@ class Side {
           bytes_(bytes),
           window_(measure.window),
           both_(measure.both_directions),
+          blocks_(measure.measure == Measure::kSends),
           out_(out.start()),
           in_(in.start()) {}
 
@@ -188,7 +191,8 @@ class Side {
                            for (int i = 0; i < count; ++i) exchange_windows();
                        }) /
                        1e6;
-            case Measure::kRate: return window_ / one_way_seconds();
+            case Measure::kRate:
+            case Measure::kSends: return window_ / one_way_seconds();
         }
         return 0;
     }
@@ -215,6 +219,11 @@ class Side {
     }
 
     void post_send(int number, MPI_Request& request) {
+        if (blocks_) {
+            MPI_Send(out_message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD);
+            request = MPI_REQUEST_NULL;
+            return;
+        }
         MPI_Isend(out_message(number), count(), MPI_BYTE, peer_, kTag, MPI_COMM_WORLD, &request);
     }
     void post_receive(int number, MPI_Request& request) {
@@ -298,6 +307,7 @@ class Side {
     size_t bytes_;
     int window_;
     bool both_;
+    bool blocks_;
     unsigned char* out_;
     unsigned char* in_;
 };
