@@ -95,7 +95,7 @@ irecv_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, 
         return rc;
     }
     if (mca_mtl_velo.faces.receive(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, src), tag, buffer,
-                                    request->capacity, &request->match.receive)) {
+                                   request->capacity, &request->match.receive)) {
         finish(request);
     }
     return OMPI_SUCCESS;
@@ -231,7 +231,7 @@ int mca_mtl_velo_imrecv(mca_mtl_base_module_t *mtl, opal_convertor_t *convertor,
     ompi_message_return(*message);
     *message = MPI_MESSAGE_NULL;
     if (mca_mtl_velo.faces.receive_message(mca_mtl_velo.engine, taken, buffer, request->capacity,
-                                            &request->match.receive)) {
+                                           &request->match.receive)) {
         finish(request);
     }
     return OMPI_SUCCESS;

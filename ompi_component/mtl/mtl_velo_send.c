@@ -49,7 +49,7 @@ static inline bool message_leaves_now(ompi_communicator_t *comm, velo_match_peer
 {
     return message->data == message->here && MCA_PML_BASE_SEND_SYNCHRONOUS != mode
            && mca_mtl_velo.faces.send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
-                                           tag, message->data, message->bytes);
+                                          tag, message->data, message->bytes);
 }
 
 static mca_mtl_velo_request_t *request_of(velo_match_send_t *send)
@@ -179,8 +179,8 @@ static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, 
         request->packed = message.data;
     }
     if (mca_mtl_velo.faces.send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
-                                 message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
-                                 &request->match.send)) {
+                                message.data, message.bytes, MCA_PML_BASE_SEND_SYNCHRONOUS == mode,
+                                &request->match.send)) {
         finish(request);
     }
     return OMPI_SUCCESS;

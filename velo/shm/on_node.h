@@ -387,9 +387,9 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
                 break;
             }
             const bool of_line = peer.in.is_of_line(word);
-            const uint32_t bytes = LineHeader::bytes_of(word);
             if (of_line || peer.in.is_of_lines(word)) [[likely]] {
                 const uint8_t tag = LineHeader::tag_of(word);
+                const uint32_t bytes = LineHeader::bytes_of(word);
                 if (!handler.accepts({.tag = tag, .bytes = bytes})) [[unlikely]]
                     break;
                 std::byte* data;
