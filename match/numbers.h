@@ -2,6 +2,7 @@
 /// or wrong answer finds no request.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -47,6 +48,19 @@ class Numbers {
         --taken_;
     }
     [[nodiscard]] uint32_t taken() const { return taken_; }
+    /// True: found(request) is, for one of the requests with a number.
+    template <class Found>
+    [[nodiscard]] bool any_of(Found&& found) const {
+        return std::ranges::any_of(
+            places_, [&](const Place& place) { return place.request != nullptr && found(*place.request); });
+    }
+    /// Calls visit(request) for each request with a number, which visit may release.
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        for (size_t at = 0; at < places_.size(); ++at) {
+            if (places_[at].request != nullptr) visit(*places_[at].request);
+        }
+    }
 
   private:
     static constexpr uint32_t kEnd = ~uint32_t{0};

@@ -300,13 +300,18 @@ class Receiver {
         }
     }
 
-    /// The process has ended: what it sent and was not received is dropped, and its room is for others.
-    void ended(Sender& sender) {
+    /// The process has failed: what it sent and was not received is dropped, and its room is for others.
+    void failed(Sender& sender) {
         for (RecordRef ref = unexpected_.oldest(); ref != kNoRecord;) {
             const RecordRef newer = unexpected_.newer(ref);
             if (unexpected_.at(ref).peer == sender.peer) release(take(ref), nullptr);
             ref = newer;
         }
+        closed(sender);
+    }
+    /// The process has ended in good order, and all that it sent has been handed in: its messages stay to be received,
+    /// and the room that it was granted and has not used is for others. A message of it is released without a sender.
+    void closed(Sender& sender) {
         watches_.on_ended(sender.peer);
         if (sender.offers.refusals.flagged()) unlink(sender);
         if (restarted_ == &sender) restarted_ = nullptr;

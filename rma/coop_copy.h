@@ -322,7 +322,7 @@ void CoopCopy<Env>::close(Block& block, Status status) {
         block.shared.write_off();
     }
     // Nothing more comes from the dead.
-    if (block.peer->failed) block.shared.write_off();
+    if (block.peer->ended()) block.shared.write_off();
 }
 
 /// True: the block is done with, and its slot free.
@@ -477,7 +477,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
     uint32_t turn = 0;
     while (turn < kBytesPerTurn) {
         Assist& assist = assists_[index];  // looked up again after the lock was given up
-        if (peer.failed) return false;
+        if (peer.ended()) return false;
         if (assist.moving.bytes == 0 && assist.claims) {
             if (reads_first(assist)) return true;
             assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.node_index(), assist.slot));

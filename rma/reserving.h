@@ -97,7 +97,7 @@ class Reserving {
         Reserving& self;
         [[nodiscard]] RailMask usable(const ReservingTransfer& transfer) const {
             Peer& peer = *static_cast<const State&>(transfer).peer;
-            if (peer.failed || !peer.direct || peer.answers > kQueuedMax) return 0;
+            if (peer.ended() || !peer.direct || peer.answers > kQueuedMax) return 0;
             const PeerRails& rails = self.parts_.rails.sources_of(peer).rails;
             const uint64_t now_ns = self.core_.clock.now();
             return now_ns < rails.reserve_after_ns ? 0 : self.parts_.rails.rails().usable(rails, now_ns);
@@ -141,7 +141,7 @@ template <class Env>
 bool Reserving<Env>::post(State& state) {
     Peer& peer = *state.peer;
     const velo_rma_t& op = *state.op;
-    if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.failed || op.remote.device_key == 0)
+    if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.ended() || op.remote.device_key == 0)
         return false;
     const uint64_t now_ns = core_.clock.read();
     if (now_ns < parts_.rails.sources_of(peer).rails.reserve_after_ns) {
@@ -158,7 +158,7 @@ bool Reserving<Env>::post(State& state) {
 template <class Env>
 void Reserving<Env>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                           Status status) {
-    if (peer.failed) return;
+    if (peer.ended()) return;
     parts_.messages.send_control(peer, {.opcode = Opcode::kRail,
                                         .atomic = static_cast<uint8_t>(message.kind),
                                         .width = static_cast<uint8_t>(rail),
@@ -183,7 +183,7 @@ void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
         ++core_.counters.engine_malformed;
         return;
     }
-    if (peer.failed) return;
+    if (peer.ended()) return;
     const RailDirection direction = header.last != 0 ? RailDirection::kSending : RailDirection::kReceiving;
     RailMessage message = {.kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
     if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= parts_.rails.rails().count()) {

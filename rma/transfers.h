@@ -17,6 +17,7 @@
 #include "rma/coop_copy.h"
 #include "rma/pending_op.h"
 #include "velo/base/atu_table.h"
+#include "velo/base/endings.h"
 #include "velo/base/text.h"
 #include "velo/device.h"
 #include "velo/handle.h"
@@ -422,6 +423,8 @@ void Transfers<Env>::finished(velo_rma_t& op, Status status) {
             return "Look for munmap or mprotect of memory that a window or a message is in.";
         case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
         case Status::kFailed: return "An operation that may have been carried out is not repeated.";
+        case Status::kTimedOut:
+            return "Look for munmap of the memory at either end; a slow network needs a larger btl_velo_timeout.";
         case Status::kProtocol:
             return "Look for a process that writes where it should not; all ranks need the same velo.";
         default: return "";
@@ -434,7 +437,10 @@ template <class Env>
 void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
     ++core_.counters.rma_failed;
     Peer& peer = *reinterpret_cast<const State*>(op.engine)->peer;
-    if (status == Status::kPeerDead) return parts_.failures.report_end(peer);
+    if (status == Status::kPeerDead) {
+        const HostState host = op.owner != 0 ? parts_.matching.host() : core_.host_state;
+        return parts_.failures.report_unreachable(peer, Owed::kSource, host);
+    }
     const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
     std::string text = kind;
     base::append(text, " of %llu bytes %s rank %u, at address 0x%llx there, failed: %s. %s",

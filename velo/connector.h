@@ -229,7 +229,7 @@ bool Connector<Env>::disconnect(velo_peer& peer) {
     peer.connected = false;
     peer.context = nullptr;
     const bool nothing_pending = parts_.failures.idle(peer) && core_.events.empty();
-    if (nothing_pending && peer.reclaimed) parts_.peers.recycle(peer);
+    if (nothing_pending && peer.reclaimed) parts_.failures.recycle(peer);
     return nothing_pending;
 }
 

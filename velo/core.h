@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "flowctl/plan.h"
+#include "velo/base/endings.h"
 #include "velo/base/lock.h"
 #include "velo/engine_options.h"
 #include "velo/events.h"
@@ -110,6 +111,7 @@ struct Core {
     PollClock<S> clock;
     uint64_t device_event_ns = 0;  ///< when the device last had something to do
     bool driving = false;          ///< transfers
+    HostState host_state = HostState::kPresent;  ///< of the part of the host that takes messages
     velo_counters_t counters{};    ///< those that no part counts itself
 };
 

@@ -173,6 +173,7 @@ struct DeviceConfig {
     LinkOptions link{};
     bool shares_cpus = false;  ///< processes take turns: what is asked of one may be late
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
+    uint64_t operation_timeout_ns = 20'000'000'000;  ///< of a network: a put or get that a living peer does not end
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
     uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words
     DeviceLog log{};

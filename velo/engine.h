@@ -136,6 +136,31 @@ class Engine {
         std::fill(accepted_.begin() + match::kFirstWireTag, accepted_.end(), true);
     }
 
+    /// The part of the host that takes messages leaves: from now on `rest` is called, and what comes is dropped.
+    [[gnu::cold]] void leave(const velo_host_t& rest) {
+        const std::lock_guard guard(parts_.core.lock);
+        parts_.core.host_state = HostState::kLeaving;
+        parts_.core.options.host = rest;
+        accepted_.fill(true);
+    }
+    [[gnu::cold]] void leave_matching() {
+        match([](auto& matching) { return matching.leave(), true; });
+    }
+    /// Nothing is told to the host that matches any more.
+    [[gnu::cold]] void close_matching() {
+        match([](auto& matching) { return matching.close(), true; });
+        const std::lock_guard guard(parts_.core.lock);
+        parts_.core.events.match_with({.context = nullptr,
+                                       .send_done = [](void*, velo_match_send_t*) {},
+                                       .receive_done = [](void*, velo_match_receive_t*) {},
+                                       .send_rest = nullptr,
+                                       .post_rest = nullptr});
+    }
+    [[nodiscard]] bool matching_owes() const {
+        const std::lock_guard guard(parts_.core.lock);
+        return parts_.matching.owes();
+    }
+
     void announce_ending(base::Ending ending) { parts_.failures.announce_ending(ending); }
     [[nodiscard]] bool claim_report(const velo_peer& peer) {
         const std::lock_guard guard(parts_.core.lock);

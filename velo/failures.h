@@ -31,9 +31,22 @@ class Failures {
     /// Time of the next poll of the peers, ns.
     [[nodiscard]] uint64_t next_poll_ns() const { return next_poll_ns_; }
     void poll_liveness(uint64_t now);
+    /// The place of a peer whose end was dealt with, and with which the host is finished, is for another.
+    void recycle(velo_peer& peer) {
+        parts_.matching.forget(peer);
+        parts_.peers.recycle(peer);
+    }
     /// Nothing that the engine holds refers to this peer.
     [[nodiscard]] bool idle(const velo_peer& peer) const;
+    /// Something that needs the peer cannot go on, since its process has ended. Once a peer, the host hears of a
+    /// failure.
     void report_end(velo_peer& peer);
+    /// Something that was accepted is lost with a peer that left or ended in good order: once a peer, the job ends,
+    /// unless this process leaves as well. `host`: the part that it belongs to. nullptr: the host is finished with the
+    /// peer.
+    [[gnu::cold]] void report_lost(velo_peer* peer, Owed owed, HostState host);
+    /// Something of this process could not be carried out because the peer's process has ended in whatever way.
+    [[gnu::cold]] void report_unreachable(velo_peer& peer, Owed owed, HostState host);
     /// Tells peers how this process is going to end.
     void announce_ending(base::Ending ending);
     /// True: this process reports the end of a peer, and no other one of its host does.
@@ -50,13 +63,22 @@ class Failures {
     static constexpr uint32_t kPollsUntilReported = 100;
 
     void watch_peers(uint64_t now);
-    [[gnu::cold]] void peer_failed(velo_peer& peer);
+    [[gnu::cold]] void peer_ended(velo_peer& peer);
+    [[gnu::cold]] void finish_closed();
+    [[nodiscard]] base::Ending ending_of(const velo_peer& peer);
     [[gnu::cold]] void report_loss(const shm::Loss& loss);
     void reclaim();
 
     Core& core_;
     Parts& parts_;
-    std::vector<velo_peer*> failed_;  ///< on this node, and not reclaimed yet
+    /// A peer that has ended in good order, of which something may lie unread here.
+    struct Closed {
+        velo_peer* peer;
+        uint64_t written;  ///< position up to which the mailbox was written then
+    };
+
+    std::vector<Closed> closed_;
+    std::vector<velo_peer*> finished_;  ///< on this node, ended, all read, and not reclaimed yet
     uint64_t next_poll_ns_ = 0;
     uint64_t next_watch_ns_ = UINT64_MAX;
     uint32_t unanswered_polls_ = 0;  ///< in a row
@@ -70,10 +92,11 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     parts_.stalls.check(now);
     std::vector<shm::PeerIndex> died;
     core_.on_node.poll_liveness(died);
-    for (const shm::PeerIndex index : died) peer_failed(parts_.peers.of(VELO_PATH_ON_NODE, index));
+    for (const shm::PeerIndex index : died) peer_ended(parts_.peers.of(VELO_PATH_ON_NODE, index));
     for (const shm::Loss& loss : core_.on_node.take_losses()) report_loss(loss);
     // A host that hears of an end may ask about the peer (velo_claim_report).
-    if (!failed_.empty() && core_.events.all_told()) reclaim();
+    if (!closed_.empty()) finish_closed();
+    if (!finished_.empty() && core_.events.all_told()) reclaim();
     unanswered_polls_ = core_.on_node.unanswered() == 0 ? 0 : unanswered_polls_ + 1;
     if (unanswered_polls_ == kPollsUntilReported) {
         const base::Failure failure = core_.on_node.unanswered_failure();
@@ -85,7 +108,7 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     if (now >= next_watch_ns_) watch_peers(now);
     for (size_t index = 0; index < parts_.peers.device().size(); ++index) {
         velo_peer* peer = parts_.peers.device()[index];
-        if (peer != nullptr && !peer->failed && !health::alive(*core_.device, peer->device_addr())) peer_failed(*peer);
+        if (peer != nullptr && !peer->ended() && !health::alive(*core_.device, peer->device_addr())) peer_ended(*peer);
     }
 }
 
@@ -96,18 +119,25 @@ void Failures<Env>::watch_peers(uint64_t now) {
     next_watch_ns_ = now + kWatchPeersNs;
     if (now - core_.device_event_ns > kQuietNs) health::watch(*core_.device, kNoAddr);
     for (const velo_peer* peer : parts_.peers.device()) {
-        if (peer != nullptr && !peer->failed && !idle(*peer)) health::watch(*core_.device, peer->device_addr());
+        if (peer != nullptr && !peer->ended() && !idle(*peer)) health::watch(*core_.device, peer->device_addr());
     }
 }
 
-/// Operations that wait for a peer that has ended end with it. Messages to it fail when they are tried again.
 template <class Env>
-void Failures<Env>::peer_failed(velo_peer& peer) {
-    peer.failed = true;
+base::Ending Failures<Env>::ending_of(const velo_peer& peer) {
+    return core_.on_channel(peer,
+                            [&](const auto& channel) { return channel.announced_ending(channel.name_of(peer)); });
+}
+
+/// Operations that wait for a peer that has ended end with it. Messages to it fail when they are tried again. Messages
+/// of one that ended in good order are still received.
+template <class Env>
+void Failures<Env>::peer_ended(velo_peer& peer) {
+    const bool closed = ending_of(peer) == base::Ending::kClosed;
+    peer.state = after(peer.state, closed ? PeerEvent::kClosed : PeerEvent::kFailed);
     peer.lane = nullptr;
     parts_.queue.unpark(peer);
-    report_end(peer);
-    if (peer.path == VELO_PATH_ON_NODE) failed_.push_back(&peer);
+    if (!closed) report_end(peer);
     std::vector<Cookie> cookies;
     parts_.pending.for_each([&](const Op& op) {
         // The device ends what was posted there by itself.
@@ -116,7 +146,27 @@ void Failures<Env>::peer_failed(velo_peer& peer) {
     for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
     parts_.reserving.peer_failed(peer);
     parts_.coop.peer_failed(peer);
-    parts_.matching.peer_failed(peer);
+    if (closed) {
+        const bool by_device = peer.path == VELO_PATH_DEVICE;
+        return closed_.push_back({&peer, by_device ? core_.device->report(kNoAddr).mailbox_written : 0});
+    }
+    parts_.matching.finished(peer);
+    if (peer.path == VELO_PATH_ON_NODE) finished_.push_back(&peer);
+}
+
+/// Peers that ended in good order, and of which nothing lies unread any more.
+template <class Env>
+void Failures<Env>::finish_closed() {
+    std::erase_if(closed_, [this](const Closed& closed) {
+        velo_peer& peer = *closed.peer;
+        const bool on_node = peer.path == VELO_PATH_ON_NODE;
+        const bool unread = on_node ? core_.on_node.unread(peer.node_index())
+                                    : core_.device->report(kNoAddr).mailbox_read < closed.written;
+        if (unread) return false;
+        parts_.matching.finished(peer);
+        if (on_node) finished_.push_back(&peer);
+        return true;
+    });
 }
 
 template <class Env>
@@ -144,10 +194,9 @@ bool Failures<Env>::claim_report(const velo_peer& peer) {
 template <class Env>
 void Failures<Env>::report_end(velo_peer& peer) {
     if (peer.end_reported || !peer.connected || peer.reclaimed) return;
-    peer.end_reported = true;
-    const base::Ending ending =
-        core_.on_channel(peer, [&](const auto& channel) { return channel.announced_ending(channel.name_of(peer)); });
+    const base::Ending ending = ending_of(peer);
     if (ending == base::Ending::kClosed) return;
+    peer.end_reported = true;
     core_.events.peer_ended({.peer = &peer,
                              .name = peer.name,
                              .job = peer.job,
@@ -155,6 +204,34 @@ void Failures<Env>::report_end(velo_peer& peer) {
                              .pid = peer.pid,
                              .path = peer.path,
                              .followed = ending == base::Ending::kFollowed});
+}
+
+template <class Env>
+void Failures<Env>::report_unreachable(velo_peer& peer, Owed owed, HostState host) {
+    report_end(peer);
+    // The next poll of peers deals with the end.
+    const PeerState before = peer.state;
+    if (ending_of(peer) == base::Ending::kClosed) peer.state = after(before, PeerEvent::kClosed);
+    report_lost(&peer, owed, host);
+    peer.state = before;
+}
+
+template <class Env>
+void Failures<Env>::report_lost(velo_peer* peer, Owed owed, HostState host) {
+    if (peer == nullptr || !peer->connected || peer->loss_reported) return;
+    if (fate(owed, host, peer->state) != Fate::kLost) return;
+    peer->loss_reported = true;
+    const bool other_job = peer->job != core_.options.identity.job;
+    const std::string who = "rank " + std::to_string(peer->rank) +
+                            (other_job ? " of job " + std::to_string(peer->job & 0xffff) : "") + " (pid " +
+                            std::to_string(peer->pid);
+    const char* const ended =
+        peer->state == PeerState::kLeft ? ") is in MPI_Finalize" : ") has called MPI_Finalize and ended";
+    const char* const what = owed == Owed::kSource
+                                 ? ", and the data of a message of its that is still to be received was there"
+                                 : ", and a message to it was not received and cannot be any more";
+    core_.end_job(peer->path, peer->name,
+                  who + ended + what + ". Look for ranks that disagree on how many messages there are.");
 }
 
 /// Messages to or from a process of this node are lost, so the job cannot go on.
@@ -195,18 +272,18 @@ void Failures<Env>::report_loss(const shm::Loss& loss) {
 /// Those of the job do not leave before its end; those that it spawned, or met, may come and go without end.
 template <class Env>
 void Failures<Env>::reclaim() {
-    for (size_t i = 0; i < failed_.size(); ++i) {
-        velo_peer& peer = *failed_[i];
+    for (size_t i = 0; i < finished_.size(); ++i) {
+        velo_peer& peer = *finished_[i];
         if (!idle(peer) || !core_.on_node.disconnect(peer.node_index())) continue;
         parts_.peers.remove_on_node(peer);
         peer.reclaimed = true;
         // Pending requests go the way of messages, which fail.
         peer.direct = false;
-        failed_[i] = failed_.back();
-        failed_.pop_back();
+        finished_[i] = finished_.back();
+        finished_.pop_back();
         --i;
         ++core_.counters.peers_gone;
-        if (!peer.connected) parts_.peers.recycle(peer);
+        if (!peer.connected) recycle(peer);
     }
 }
 

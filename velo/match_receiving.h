@@ -73,9 +73,21 @@ class MatchReceiving {
             return parts_.matching.malformed();
         offers_due_ = true;
     }
-    void ended(MatchPeer& peer) {
-        receiver_->ended(peer.in);
+    /// A peer has failed.
+    [[gnu::cold]] void failed(MatchPeer& peer) {
+        receiver_->failed(peer.in);
         offers_due_ = true;
+    }
+    /// A peer has ended in good order, and all that it sent has been handed in.
+    [[gnu::cold]] void closed(MatchPeer& peer);
+    /// Data of a message is on its way here.
+    [[nodiscard]] bool owes() const { return fetching_ != 0; }
+    /// No receive is posted any more, and those that are will never be looked at.
+    [[gnu::cold]] void close() {
+        for (velo_match_message* message : awaited_) delete message;
+        awaited_.clear();
+        asking_ = {};
+        offers_due_ = false;
     }
 
   private:
@@ -127,6 +139,8 @@ class MatchReceiving {
     void fetch(MatchReceive& receive, const match::Place& place);
     void has_data(MatchReceive& receive, Status status);
     bool ask_for_data(MatchReceive& receive);
+    [[nodiscard]] bool source_gone(const MatchReceive& receive);
+    void not_matched(MatchPeer& from);
     void receive_done(MatchReceive& receive);
     void grant_more(MatchPeer& to, uint64_t bytes);
     void tell_if_due(MatchPeer& to) {
@@ -146,6 +160,7 @@ class MatchReceiving {
     match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
     /// Messages that a probe has taken out and that are with their senders: what is left of them at the end.
     std::unordered_set<velo_match_message*> awaited_;
+    uint32_t fetching_ = 0;  ///< fetches under way
     bool offers_due_ = false;
 };
 
@@ -200,7 +215,10 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
     if (!match::is_of_message(arrival.envelope)) return parts_.matching.malformed();
     const match::Receiver::Result result = receiver_->on_eager(from.in, arrival);
     if (result.outcome == Outcome::kUngranted) return parts_.matching.malformed();
-    if (result.outcome != Outcome::kMatched) return;
+    if (result.outcome != Outcome::kMatched) {
+        if (tells) not_matched(from);
+        return;
+    }
     auto& receive = static_cast<MatchReceive&>(*result.receive);
     matched(receive, from, arrival.envelope, number, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
@@ -253,7 +271,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     answer.grant = match::GrantHeader::of(from.in.granted.take_untold());
     parts_.matching.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
-    if (result.outcome != Outcome::kMatched) return;
+    if (result.outcome != Outcome::kMatched) return not_matched(from);
     auto& receive = static_cast<MatchReceive&>(*result.receive);
     matched(receive, from, arrival.envelope, header.number, header.bytes);
     if (whole) {
@@ -266,14 +284,33 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     if (ask_for_data(receive)) receive_done(receive);
 }
 
+/// The sender of a message waits for its receive.
+template <class Env>
+void MatchReceiving<Env>::not_matched(MatchPeer& from) {
+    from.asks = true;
+    if (parts_.matching.host() != HostState::kPresent) [[unlikely]]
+        parts_.matching.tell_left(from);
+}
+
+/// Data that a receive has asked the sender for is lost. Messages that were refused are not: their sender has stayed
+/// for them.
+template <class Env>
+void MatchReceiving<Env>::closed(MatchPeer& peer) {
+    const bool asked = asking_.any_of([&peer](const MatchReceive& receive) { return receive.from == &peer; });
+    receiver_->closed(peer.in);
+    offers_due_ = true;
+    if (asked) parts_.failures.report_lost(peer.peer, Owed::kSource, parts_.matching.host());
+}
+
 template <class Env>
 bool MatchReceiving<Env>::ask_for_data(MatchReceive& receive) {
     if (fitting(receive) == 0) {
         parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
         return true;
     }
-    parts_.matching.tell(*receive.from, WireTag::kClearToSend,
-                         match::ClearToSendHeader{receive.number, asking_.take(receive)});
+    const uint64_t number = asking_.take(receive);
+    if (source_gone(receive)) return false;
+    parts_.matching.tell(*receive.from, WireTag::kClearToSend, match::ClearToSendHeader{receive.number, number});
     return false;
 }
 
@@ -294,8 +331,9 @@ void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place
                     fitting(receive));
         return has_data(receive, Status::kOk);
     }
-    if (receive.from->ended) return;
+    if (source_gone(receive)) return;
     MatchReceive::Fetch& fetch = fetches_.take();
+    ++fetching_;
     fetch = {};
     fetch.receive = &receive;
     fetch.kind = VELO_RMA_GET;
@@ -312,8 +350,19 @@ void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
     auto& fetch = static_cast<MatchReceive::Fetch&>(rma);
     MatchReceive& receive = *fetch.receive;
     fetches_.give_back(fetch);
-    // The host has heard of the peer's end.
+    --fetching_;
+    // Of a peer's end the host has heard.
     if (status != Status::kPeerDead) has_data(receive, status);
+}
+
+/// True: the peer that has the data of a message has ended, and the receive goes on waiting.
+template <class Env>
+bool MatchReceiving<Env>::source_gone(const MatchReceive& receive) {
+    const MatchPeer& from = *receive.from;
+    if (!has_ended(parts_.matching.state_of(from))) [[likely]]
+        return false;
+    parts_.failures.report_lost(from.peer, Owed::kSource, parts_.matching.host());
+    return true;
 }
 
 template <class Env>
@@ -361,7 +410,7 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
     });
     match::Place place;
     const bool has_place = receiver_->read_handle(record, reinterpret_cast<std::byte*>(&place), sizeof place);
-    receiver_->release(record, &from.in);
+    receiver_->release(record, from.finished ? nullptr : &from.in);
     offers_are_due();
     tell_if_due(from);
     if (has_place && fitting(receive) != 0) {

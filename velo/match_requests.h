@@ -19,13 +19,15 @@ struct velo_peer;
 struct velo_match_peer {
     velo::match::Receiver::Sender in;
     velo::match::Outgoing out;
-    velo_peer* peer = nullptr;     ///< nullptr: this process, or one that has ended
+    velo_peer* peer = nullptr;     ///< nullptr: this process, or one that has ended and was given up
     uint32_t eager_bytes_max = 0;  ///< data of one message
     uint32_t replies = 0;          ///< to it that wait to be sent
     std::unique_ptr<velo::EagerChoice> choice;  ///< from its first long message on, on the node
     velo::match::Room granted;  ///< in all, for messages of it that leave without a request
     bool refuses = false;  ///< it has no memory for messages that no receive waits for
-    bool ended = false;
+    bool asks = false;     ///< it waits to hear of messages that it has sent here
+    bool told_left = false;  ///< that no receive follows here
+    bool finished = false;   ///< nothing more comes from it, and its room was given up
 };
 
 namespace velo {

@@ -39,7 +39,19 @@ class MatchSending {
         }
     }
     /// Messages wait, or their data does.
-    [[nodiscard]] bool busy() const { return numbers_.taken() != 0; }
+    [[nodiscard]] bool busy() const { return numbers_.taken() != 0 || leaving_ != 0; }
+    /// A message waits for a peer that will help it on.
+    [[nodiscard]] bool owes() const {
+        return leaving_ != 0 ||
+               numbers_.any_of([this](const MatchSend& send) { return fate_of(send) == Fate::kWaits; });
+    }
+    /// A peer has left or ended: the messages to it that it will never receive end.
+    [[gnu::cold]] void settle(MatchPeer& to);
+    /// Every message has ended, or its peer has. None is looked at again.
+    [[gnu::cold]] void close() {
+        numbers_ = {};
+        unready_.clear();
+    }
     /// Of a message of this process to itself, of which it has the number.
     [[nodiscard]] const void* data_of(const MatchPeer& self, uint64_t number) const {
         const MatchSend* const send = find_send(self, number);
@@ -96,6 +108,10 @@ class MatchSending {
     [[nodiscard]] bool expose(MatchSend& send);
     void make_ready(MatchSend& send, uint64_t receive);
     void send_done(MatchSend& send);
+    [[nodiscard]] Fate fate_of(const MatchSend& send) const {
+        return fate(Owed::kReceive, parts_.matching.host(), parts_.matching.state_of(*send.to));
+    }
+    [[gnu::cold]] void settle_one(MatchSend& send);
     [[nodiscard]] MatchSend* find_send(const MatchPeer& from, uint64_t number) const {
         MatchSend* const send = numbers_.find(number);
         return send != nullptr && send->to == &from ? send : nullptr;
@@ -106,6 +122,7 @@ class MatchSending {
     match::Numbers<MatchSend> numbers_;
     base::Spares<MatchSend::Message> messages_;
     std::vector<Unready> unready_;
+    uint32_t leaving_ = 0;  ///< messages that are in the queue of messages
 };
 
 template <class Env>
@@ -140,6 +157,8 @@ bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, con
         send.number = numbers_.take(send);
         to.out.add(send, envelope);
         pump(to);
+        if (fate_of(send) != Fate::kWaits) [[unlikely]]
+            settle_one(send);
         return false;
     }
     ++core_.counters.match_tx_eager;
@@ -169,8 +188,27 @@ void MatchSending<Env>::left(velo_send_t& message, Status status) {
     MatchSend& send = *left.send;
     messages_.give_back(left);
     send.leaving = false;
-    // Of a failure the host has heard; what waits for the peer goes on waiting.
-    if (status == Status::kOk && send.state == MatchSend::State::kEager) send_done(send);
+    --leaving_;
+    if (status != Status::kOk) return settle_one(send);
+    if (send.state == MatchSend::State::kEager) send_done(send);
+}
+
+template <class Env>
+void MatchSending<Env>::settle(MatchPeer& to) {
+    numbers_.for_each([&](MatchSend& send) {
+        if (send.to == &to) settle_one(send);
+    });
+    // Messages that wait were ended with their requests, which may be gone.
+    if (parts_.matching.host() != HostState::kPresent) to.out = {};
+}
+
+/// Of a peer that has failed the host has heard, and what waits for it goes on waiting.
+template <class Env>
+void MatchSending<Env>::settle_one(MatchSend& send) {
+    if (send.leaving) return;  // left() follows
+    const Fate fate = fate_of(send);
+    if (fate == Fate::kLost) return parts_.failures.report_lost(send.to->peer, Owed::kReceive, parts_.matching.host());
+    if (fate == Fate::kVoid && parts_.matching.host() != HostState::kPresent) send_done(send);
 }
 
 template <class Env>
@@ -231,6 +269,7 @@ void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std:
     message.bytes[1] = static_cast<uint32_t>(send.bytes);
     message.tag = static_cast<uint8_t>(tag);
     send.leaving = !parts_.queue.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
+    leaving_ += send.leaving;
     if (!send.leaving) messages_.give_back(message);
 }
 

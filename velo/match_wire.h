@@ -28,6 +28,7 @@ enum class WireTag : uint8_t {
     kClearToSend,  ///< a message that was accepted without data has matched
     kReady,        ///< where its data is
     kDone,         ///< it was matched, and its data has been fetched
+    kLeft,         ///< no receive follows: what its receiver has not matched it never will
 };
 
 /// Envelope of a message. A communicator's number has 16 bits; the component says so to its host.

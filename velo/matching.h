@@ -10,10 +10,12 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "velo/base/endings.h"
 #include "velo/base/spares.h"
 #include "velo/match_receiving.h"
 #include "velo/match_sending.h"
@@ -33,6 +35,7 @@ class Matching {
 
     [[gnu::cold]] void open() {
         receiving.open();
+        host_ = HostState::kPresent;
         self_ = &add_peer(nullptr);
         self_->eager_bytes_max = kSelfEagerBytesMax;
     }
@@ -52,11 +55,32 @@ class Matching {
             receiving.on_eager(*peer.match, data, bytes);
             return true;
         }
-        if (self_ == nullptr) return false;
+        if (self_ == nullptr) [[unlikely]]
+            return receive_late(peer);
         receive_other(peer_of(&peer), tag, data, bytes);
         return true;
     }
-    void peer_failed(velo_peer& peer);
+    /// Of the part of the host that matches; kGone, too, while it was never there.
+    [[nodiscard]] HostState host() const { return host_; }
+    [[nodiscard]] PeerState state_of(const MatchPeer& peer) const {
+        if (peer.peer != nullptr) return peer.peer->state;
+        if (!is_self(peer)) return PeerState::kClosed;
+        return host_ == HostState::kPresent ? PeerState::kPresent : PeerState::kLeft;
+    }
+    /// The host posts no receive any more. Its messages go on.
+    [[gnu::cold]] void leave();
+    /// A message that was sent waits for a peer that lives and can still receive it, or data of one is on its way here.
+    [[nodiscard]] bool owes() const { return sending.owes() || receiving.owes() || !loop_.empty(); }
+    /// The host is called no more, and its requests are looked at no more: nothing is owed.
+    [[gnu::cold]] void close();
+    /// The peer has failed, or ended in good order and all that it sent has been handed in.
+    [[gnu::cold]] void finished(velo_peer& peer);
+    /// The peer's place is another's from now on.
+    [[gnu::cold]] void forget(velo_peer& peer) {
+        if (peer.match == nullptr) return;
+        peer.match->peer = nullptr;
+        peer.match->out = {};
+    }
     [[nodiscard]] bool due() const { return receiving.due() || !loop_.empty() || sending.due(); }
     /// Returns how much happened.
     uint32_t drive();
@@ -79,6 +103,10 @@ class Matching {
         bytes.insert(bytes.end(), data.begin(), data.end());
     }
     void reply_left(velo_send_t& message);
+    /// A sender that waits to hear of its messages hears, once, that no receive follows.
+    void tell_left(MatchPeer& to) {
+        if (!std::exchange(to.told_left, true)) tell_bytes(to, WireTag::kLeft, nullptr, 0);
+    }
     void malformed() { ++core_.counters.engine_malformed; }
 
     MatchSending<Env> sending;
@@ -100,13 +128,16 @@ class Matching {
         std::vector<std::byte> bytes;
     };
 
+    [[gnu::cold, gnu::noinline]] bool receive_late(velo_peer& peer);
+    void on_left(MatchPeer& from);
     [[gnu::noinline]] void receive_other(MatchPeer& from, uint8_t tag, const std::byte* data, uint32_t bytes);
     [[gnu::cold, gnu::noinline]] MatchPeer& add_peer(velo_peer* peer);
 
     Core& core_;
     Parts& parts_;
     std::deque<MatchPeer> peers_;
-    MatchPeer* self_ = nullptr;  ///< nullptr: matching is not open
+    MatchPeer* self_ = nullptr;  ///< nullptr: matching is not open, or closed again
+    HostState host_ = HostState::kGone;
     std::deque<Looped> loop_;
     base::Spares<Reply> replies_;
 };
@@ -128,16 +159,16 @@ MatchPeer& Matching<Env>::add_peer(velo_peer* peer) {
 
 template <class Env>
 void Matching<Env>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, uint32_t bytes, bool answer) {
-    if (to.ended) return;
     if (&to == self_) {
         return loop(tag, {static_cast<const std::byte*>(data), bytes}, {});
     }
+    if (to.peer == nullptr || to.peer->ended()) return;
     const auto wire_tag = static_cast<uint8_t>(tag);
     const MessageParts parts = {
         .header = data, .payload = nullptr, .header_bytes = bytes, .payload_bytes = 0};
     if (parts_.queue.send_now(*to.peer, parts, wire_tag) == Status::kOk) return;
     Reply& reply = replies_.take();
-    std::memcpy(reply.bytes_of_it.data(), data, bytes);
+    if (bytes != 0) std::memcpy(reply.bytes_of_it.data(), data, bytes);
     reply.to = &to;
     reply.answer = answer;
     reply.data[0] = reply.bytes_of_it.data();
@@ -174,6 +205,7 @@ void Matching<Env>::receive_other(MatchPeer& from, uint8_t tag, const std::byte*
             if (!match::read_header(grant, data, bytes)) return malformed();
             return sending.on_grant(from, grant.room());
         }
+        case WireTag::kLeft: return on_left(from);
     }
     malformed();
 }
@@ -198,10 +230,61 @@ uint32_t Matching<Env>::drive() {
 }
 
 template <class Env>
-void Matching<Env>::peer_failed(velo_peer& peer) {
+void Matching<Env>::on_left(MatchPeer& from) {
+    if (from.peer == nullptr) return;
+    from.peer->state = after(from.peer->state, PeerEvent::kLeft);
+    sending.settle(from);
+}
+
+template <class Env>
+void Matching<Env>::leave() {
+    if (host_ != HostState::kPresent) return;
+    host_ = HostState::kLeaving;
+    for (MatchPeer& peer : peers_) {
+        if (peer.asks) tell_left(peer);
+        if (state_of(peer) != PeerState::kPresent) sending.settle(peer);
+    }
+}
+
+template <class Env>
+void Matching<Env>::close() {
+    if (host_ == HostState::kGone) return;
+    leave();
+    if (sending.owes()) core_.say(0, "matching is closed with messages that are not received; they are lost.");
+    host_ = HostState::kGone;
+    self_ = nullptr;
+    for (MatchPeer& peer : peers_) {
+        if (peer.peer != nullptr) peer.peer->match = nullptr;
+        peer.out = {};
+    }
+    loop_.clear();
+    sending.close();
+    receiving.close();
+}
+
+/// A message came after matching was closed, or where it was never open: then it is a host's. Its sender may wait to
+/// hear of it.
+template <class Env>
+bool Matching<Env>::receive_late(velo_peer& peer) {
+    if (peers_.empty()) return false;
+    const auto known = std::ranges::find_if(peers_, [&peer](const MatchPeer& one) { return one.peer == &peer; });
+    MatchPeer& from = known != peers_.end() ? *known : add_peer(&peer);
+    peer.match = nullptr;
+    tell_left(from);
+    return true;
+}
+
+template <class Env>
+void Matching<Env>::finished(velo_peer& peer) {
     if (peer.match == nullptr) return;
-    receiving.ended(*peer.match);
-    peer.match->ended = true;
+    MatchPeer& match = *peer.match;
+    if (peer.state == PeerState::kFailed) {
+        receiving.failed(match);
+    } else {
+        receiving.closed(match);
+    }
+    match.finished = true;
+    sending.settle(match);
 }
 
 }  // namespace velo

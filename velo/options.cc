@@ -426,6 +426,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));
     options.plan = make_plan(flow_control, params, senders, options.network_used);
     options.device.peers_max = senders;
+    options.device.operation_timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000;
     options.device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;
     options.device.mailbox_slots = options.plan.mailbox_slots;
     options.device.contact_slots = options.plan.contact_slots;

@@ -10,6 +10,7 @@
 #include "rma/copy_choice.h"
 #include "rma/pending_op.h"
 #include "velo/base/chunked_memory.h"
+#include "velo/base/endings.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device.h"
 #include "velo/shared_settings.h"
@@ -34,7 +35,8 @@ struct velo_peer {
     bool direct = false;              ///< CMA or the device's RMA works with it, as far as is known
     bool in_pending = false;          ///< in the engine's list of peers with waiting messages
     bool parked = false;              ///< of those, one whose first message waits for credits
-    bool failed = false;              ///< its process has ended
+    velo::PeerState state = velo::PeerState::kPresent;
+    [[nodiscard]] bool ended() const { return velo::has_ended(state); }
     bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
     bool assists = true;              ///< it took its part when a block was last fetched from it
     uint32_t pulls = 0;               ///< of it that are being answered
@@ -45,7 +47,8 @@ struct velo_peer {
     uint64_t fetched_bytes = 0;       ///< of it in such blocks
     std::unique_ptr<velo::rma::CopyChoices> copy_choices;  ///< the way that they take; none before the first
     uint32_t heard = 0;               ///< the poll at which data of such a block came last
-    bool end_reported = false;        ///< and the host knows
+    bool end_reported = false;        ///< the host knows of its end
+    bool loss_reported = false;       ///< the host knows that something was lost with it
     bool attachable =
         true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
     uint16_t node = 0;  ///< of its job
@@ -75,7 +78,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 20;
+    static constexpr uint16_t kVersion = 21;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

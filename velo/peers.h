@@ -30,7 +30,8 @@ class Peers {
     }
     /// For another process. In place: callers further up may still look at its queues, which are empty.
     void recycle(velo_peer& peer) {
-        peer.reclaimed = peer.failed = peer.direct = peer.end_reported = false;
+        peer.reclaimed = peer.direct = peer.end_reported = peer.loss_reported = false;
+        peer.state = PeerState::kPresent;
         peer.assists = true;
         peer.name = 0;
         peer.rank = 0;

@@ -84,6 +84,7 @@ class SendQueue {
     template <class Channel>
     uint32_t drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max);
     void completed(velo_send_t& send, Status status);
+    [[gnu::cold]] void not_delivered(velo_peer& peer, Origin origin);
 
     Core& core_;
     Parts& parts_;
@@ -243,7 +244,7 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
             break;
         }
         if (status == Status::kPeerDead) [[unlikely]]
-            parts_.failures.report_end(peer);
+            not_delivered(peer, static_cast<Origin>(send->origin));
         if (status != Status::kOk && send->stalled) [[unlikely]]
             channel.stall_ended(channel.name_of(peer));
         peer.pending.pop_front();
@@ -284,13 +285,23 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
     return count;
 }
 
+/// A queued message was for a peer that has ended. One of the engine's own is of no use then.
+template <class Env>
+void SendQueue<Env>::not_delivered(velo_peer& peer, Origin origin) {
+    if (origin == Origin::kHost || origin == Origin::kCopy)
+        return parts_.failures.report_unreachable(peer, Owed::kArrival, core_.host_state);
+    if (origin == Origin::kMatchSend)
+        return parts_.failures.report_unreachable(peer, Owed::kArrival, parts_.matching.host());
+    parts_.failures.report_end(peer);
+}
+
 /// A queued message has left, or never will.
 template <class Env>
 void SendQueue<Env>::completed(velo_send_t& send, Status status) {
     switch (static_cast<Origin>(send.origin)) {
         case Origin::kHost: core_.events.sent(send, status); break;
         case Origin::kCopy:
-            // If it never will, the peer's end is reported to the host.
+            // If it never will, that was reported to the host.
             memory_.free(&send);
             break;
         case Origin::kMatchSend: parts_.matching.sending.left(send, status); break;

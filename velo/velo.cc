@@ -24,7 +24,7 @@ using velo::EngineOptions;
 using velo::Status;
 
 static_assert(static_cast<int>(Status::kProtocol) == VELO_PROTOCOL);
-static_assert(static_cast<int>(velo::kLastStatus) == VELO_NOT_BEGUN);
+static_assert(static_cast<int>(velo::kLastStatus) == VELO_TIMED_OUT);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
@@ -305,6 +305,18 @@ void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) noexc
     with_memory(*engine, [&] { engine->open_matching(*host); });
 }
 
+void velo_match_leave(velo_engine_t* engine) noexcept {
+    with_memory(*engine, [&] { engine->leave_matching(); });
+}
+
+bool velo_match_owes(const velo_engine_t* engine) noexcept {
+    return engine->matching_owes();
+}
+
+void velo_match_close(velo_engine_t* engine) noexcept {
+    with_memory(*engine, [&] { engine->close_matching(); });
+}
+
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) noexcept {
     return with_memory(
         *engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
@@ -395,6 +407,10 @@ bool velo_claim_report(velo_engine_t* engine, velo_peer_t* peer) noexcept {
 
 void velo_follow(velo_engine_t* engine) noexcept {
     engine->announce_ending(velo::base::Ending::kFollowed);
+}
+
+void velo_leave(velo_engine_t* engine, const velo_host_t* rest) noexcept {
+    engine->leave(*rest);
 }
 
 bool velo_busy(const velo_engine_t* engine) noexcept {

@@ -37,6 +37,7 @@ typedef enum {
     VELO_PROTOCOL,
     VELO_BAD_MEMORY,
     VELO_NOT_BEGUN,
+    VELO_TIMED_OUT,
 } velo_status_t;
 
 const char* velo_status_text(int status) VELO_NOEXCEPT;
@@ -310,8 +311,12 @@ bool velo_claim_report(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 /* Tells peers that this process is about to end because another one did. */
 void velo_follow(velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* True while a message or a transfer waits for something, or lies where it would be lost with this process.
- */
+/* The host takes no message any more, as at the end of MPI: what comes is dropped. Its own messages go on: while
+ * velo_busy, the host makes progress. `rest`: its functions from now on. */
+void velo_leave(velo_engine_t* engine, const velo_host_t* rest) VELO_NOEXCEPT;
+
+/* True while a message or a transfer waits for something, or lies where it would be lost with this process. The end of
+ * a peer ends all that waits for it. */
 bool velo_busy(const velo_engine_t* engine) VELO_NOEXCEPT;
 
 void velo_counters(const velo_engine_t* engine, velo_counters_t* counters) VELO_NOEXCEPT;

@@ -65,6 +65,18 @@ typedef struct {
  * velo.h's messages from 0xf0 on are the engine's then. */
 void velo_match_open(velo_engine_t* engine, const velo_match_host_t* host) VELO_NOEXCEPT;
 
+/* The host posts no receive any more, as at the end of MPI. Messages that it has sent go on: while velo_match_owes, the
+ * host makes progress. A peer that has ended, or left likewise, is owed nothing. */
+void velo_match_leave(velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* True while a message that was sent waits for a peer that lives and may still receive it, or data of one is on its way
+ * here. */
+bool velo_match_owes(const velo_engine_t* engine) VELO_NOEXCEPT;
+
+/* No function of the host is called any more, and none of its requests is looked at. The engine goes on, and drops what
+ * comes to be matched. No function of this header is called afterwards. */
+void velo_match_close(velo_engine_t* engine) VELO_NOEXCEPT;
+
 /* `peer`: a connected one; NULL: this process. NULL: there is no memory. */
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 

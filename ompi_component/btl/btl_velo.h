@@ -15,7 +15,7 @@
 #include "opal/mca/btl/btl.h"
 
 #include "series.h"
-#include "velo/velo.h"
+#include "velo/velo_match.h"
 
 BEGIN_C_DECLS
 
@@ -39,9 +39,8 @@ typedef struct mca_btl_velo_component_t {
     opal_mutex_t processes_lock; /* of the two below */
     opal_hash_table_t processes; /* mca_btl_velo_process_t by name */
     opal_list_t departed;        /* those deleted while something of theirs was pending */
-    bool finalizing; /* what still arrives is dropped: no receiver is left to take it */
-    bool matching;   /* the MTL is used: it is this component that ends the job when a peer ends */
-    int modules;     /* open ones */
+    bool matching; /* the MTL is used: it is this component that ends the job when a peer ends */
+    int modules;   /* open ones */
 } mca_btl_velo_component_t;
 
 OPAL_DECLSPEC extern mca_btl_velo_component_t mca_btl_velo_component;
@@ -127,6 +126,8 @@ bool mca_btl_velo_accepts(void *context, uint8_t tag);
 void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
                           size_t bytes);
 void mca_btl_velo_sent(void *context, velo_send_t *send, int status);
+/* Without a callback. */
+void mca_btl_velo_sent_late(void *context, velo_send_t *send, int status);
 
 /* btl_velo_peers.c */
 int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
@@ -141,9 +142,21 @@ void mca_btl_velo_disconnect_match(const opal_proc_t *proc);
 /* btl_velo_rdma.c */
 void mca_btl_velo_rdma_init(mca_btl_base_module_t *module);
 void mca_btl_velo_rma_done(void *context, velo_rma_t *rma, int status);
+/* Without a callback. */
+void mca_btl_velo_rma_done_late(void *context, velo_rma_t *rma, int status);
+
+/* btl_velo_leave.c */
+/* No callback of the host is called any more, and what comes is dropped. Again: nothing. */
+void mca_btl_velo_leave(void);
+/* Makes progress until this process owes nothing more, which its peers' ends see to. */
+void mca_btl_velo_settle(bool (*owes)(const velo_engine_t *engine));
+/* MPI ends for matching: until its messages are received, or their receivers have ended or left. */
+void mca_btl_velo_leave_matching(void);
 
 /* btl_velo_component.c */
 int mca_btl_velo_progress(void);
+/* A line of the engine for the user: level 0 always, others where Open MPI is verbose. */
+void mca_btl_velo_log(void *context, int level, const char *line);
 /* The name of the host that a rank is on, to be freed; NULL: the launcher does not say. */
 char *mca_btl_velo_host_of(uint32_t job, uint32_t rank);
 

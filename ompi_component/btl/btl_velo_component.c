@@ -68,7 +68,7 @@ static int component_register(void)
 static int component_open(void)
 {
     mca_btl_velo_component.engine = NULL;
-    mca_btl_velo_component.finalizing = mca_btl_velo_component.matching = false;
+    mca_btl_velo_component.matching = false;
     mca_btl_velo_component.modules = 0;
     OBJ_CONSTRUCT(&mca_btl_velo_component.short_frags, opal_free_list_t);
     OBJ_CONSTRUCT(&mca_btl_velo_component.long_frags, opal_free_list_t);
@@ -97,7 +97,7 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
-static void log_line(void *context, int level, const char *line)
+void mca_btl_velo_log(void *context, int level, const char *line)
 {
     (void) context;
     if (0 == level) {
@@ -115,7 +115,7 @@ static void refuse(const char *error, uint32_t local_rank)
     mca_btl_velo_explain(error, sources, sizeof sources);
     snprintf(line, sizeof line, "velo is not used on %s: %s%s%s%s", opal_process_info.nodename, error,
              '\0' == sources[0] ? "" : " (", sources, '\0' == sources[0] ? "" : ")");
-    log_line(NULL, 0 == local_rank ? 0 : 1, line);
+    mca_btl_velo_log(NULL, 0 == local_rank ? 0 : 1, line);
 }
 
 static uint64_t name_of(const opal_process_name_t *name)
@@ -291,7 +291,7 @@ static mca_btl_base_module_t **component_init(int *count, bool progress_threads,
                               .sent = mca_btl_velo_sent,
                               .rma_done = mca_btl_velo_rma_done,
                               .peer_ended = mca_btl_velo_peer_ended,
-                              .log = log_line,
+                              .log = mca_btl_velo_log,
                               .job_failed = mca_btl_velo_job_failed};
     velo_identity_t identity;
     mca_btl_base_module_t **modules;

@@ -63,9 +63,6 @@ static void end_job(velo_path_t path)
     mca_btl_velo_module_t *module = modules[VELO_PATH_ON_NODE == path ? 0 : 1];
 
     velo_follow(mca_btl_velo_component.engine);
-    if (mca_btl_velo_component.finalizing) {
-        return;
-    }
     if (NULL != module->error_cb) {
         module->error_cb(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, NULL, NULL);
     } else if (mca_btl_velo_component.matching) {
@@ -85,9 +82,8 @@ void mca_btl_velo_job_failed(void *context, const velo_failure_t *failure)
     const bool other_job = failure->name >> 32 != opal_proc_local_get()->proc_name.jobid;
 
     (void) context;
-    /* After MPI_Finalize's barrier, or MPI_Comm_disconnect, no operation of this process needs the peer. */
-    if (mca_btl_velo_component.finalizing
-        || (other_job && !mca_btl_velo_has_communicator_with(failure->name))) {
+    /* After MPI_Comm_disconnect, no operation of this process needs the peer. */
+    if (other_job && !mca_btl_velo_has_communicator_with(failure->name)) {
         opal_output_verbose(1, opal_btl_base_framework.framework_output, "%s", failure->line);
         return;
     }
@@ -99,9 +95,6 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
     const bool other_job = end->job != opal_proc_local_get()->proc_name.jobid;
 
     (void) context;
-    if (mca_btl_velo_component.finalizing) {
-        return;
-    }
     if (other_job && !mca_btl_velo_has_communicator_with(end->name)) {
         return; /* it was disconnected: nothing here waits for it, and it may end as it likes */
     }

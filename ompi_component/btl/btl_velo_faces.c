@@ -28,6 +28,7 @@ const velo_faces_t *velo_faces(void)
         .disconnect = mca_btl_velo_disconnect_match,
         .progress = mca_btl_velo_progress,
         .open_matching = velo_match_open,
+        .leave_matching = mca_btl_velo_leave_matching,
         .peer_of = velo_match_peer_of,
         .send_now = velo_match_send_now,
         .send_wait = velo_match_send_wait,

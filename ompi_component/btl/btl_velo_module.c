@@ -3,10 +3,8 @@
  */
 #include "btl_velo.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "opal/datatype/opal_convertor.h"
 #include "opal/util/output.h"
@@ -22,36 +20,12 @@ static void construct_frag(mca_btl_velo_frag_t *frag)
 OBJ_CLASS_INSTANCE(mca_btl_velo_frag_t, mca_btl_base_descriptor_t, construct_frag, NULL);
 OBJ_CLASS_INSTANCE(mca_btl_velo_registration_t, opal_free_list_item_t, NULL, NULL);
 
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
-}
-
-/* Lets what is queued leave, and what has left reach memory that its receiver holds, for as long as something moves
- * and a little longer. */
-static void flush(void)
-{
-    const double idle_max_s = 2;
-    double moved = seconds();
-
-    while (velo_busy(mca_btl_velo_component.engine) && seconds() - moved < idle_max_s) {
-        if (0 != velo_progress(mca_btl_velo_component.engine)) {
-            moved = seconds();
-        } else {
-            sched_yield();
-        }
-    }
-}
-
 static int finalize(mca_btl_base_module_t *btl)
 {
     (void) btl;
     if (0 == --mca_btl_velo_component.modules) {
-        mca_btl_velo_component.finalizing = true;
-        flush();
+        mca_btl_velo_leave();
+        mca_btl_velo_settle(velo_busy);
     }
     return OPAL_SUCCESS;
 }
@@ -204,7 +178,7 @@ static void completed(mca_btl_velo_frag_t *frag, bool callback, int status)
 {
     const uint32_t flags = frag->base.des_flags; /* the callback may reuse the descriptor */
 
-    if (callback && NULL != frag->base.des_cbfunc && !mca_btl_velo_component.finalizing) {
+    if (callback && NULL != frag->base.des_cbfunc) {
         frag->base.des_cbfunc(&frag->module->super, frag->endpoint, &frag->base, status);
     }
     if (flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) {
@@ -238,6 +212,15 @@ void mca_btl_velo_sent(void *context, velo_send_t *sent, int status)
 
     (void) context;
     completed(frag, true, mca_btl_velo_status(status));
+}
+
+void mca_btl_velo_sent_late(void *context, velo_send_t *sent, int status)
+{
+    mca_btl_velo_frag_t *frag
+        = (mca_btl_velo_frag_t *) ((char *) sent - offsetof(mca_btl_velo_frag_t, send));
+
+    (void) context;
+    completed(frag, false, mca_btl_velo_status(status));
 }
 
 /* Contiguous or empty payload: the parts go straight into the ring or the packets, or into a copy that waits if the
@@ -309,8 +292,7 @@ bool mca_btl_velo_accepts(void *context, uint8_t tag)
 {
     (void) context;
     /* ob1 registers its tags at the end of its first add_procs; a message may be earlier than that. */
-    return tag >= MCA_BTL_TAG_MAX || NULL != mca_btl_base_active_message_trigger[tag].cbfunc
-           || mca_btl_velo_component.finalizing;
+    return tag >= MCA_BTL_TAG_MAX || NULL != mca_btl_base_active_message_trigger[tag].cbfunc;
 }
 
 void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, uint8_t tag, void *data,
@@ -322,7 +304,7 @@ void mca_btl_velo_receive(void *context, velo_path_t path, void *peer_context, u
     mca_btl_base_segment_t segment = {.seg_addr.pval = data, .seg_len = bytes};
 
     (void) context;
-    if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX || mca_btl_velo_component.finalizing)) {
+    if (OPAL_UNLIKELY(tag >= MCA_BTL_TAG_MAX)) {
         return;
     }
     velo_series_receive(&module->super, NULL == process ? NULL : mca_btl_velo_endpoint_of(process, module), tag,

@@ -104,10 +104,19 @@ void mca_btl_velo_rma_done(void *context, velo_rma_t *done, int status)
     mca_btl_velo_rma_t *rma = (mca_btl_velo_rma_t *) ((char *) done - offsetof(mca_btl_velo_rma_t, rma));
 
     (void) context;
-    if (NULL != rma->cbfunc && !mca_btl_velo_component.finalizing) {
+    if (NULL != rma->cbfunc) {
         rma->cbfunc(&rma->module->super, rma->endpoint, rma->rma.local, rma->local_handle, rma->cbcontext,
                     rma->cbdata, mca_btl_velo_status(status));
     }
+    opal_free_list_return(&mca_btl_velo_component.rma_requests, &rma->super);
+}
+
+void mca_btl_velo_rma_done_late(void *context, velo_rma_t *done, int status)
+{
+    mca_btl_velo_rma_t *rma = (mca_btl_velo_rma_t *) ((char *) done - offsetof(mca_btl_velo_rma_t, rma));
+
+    (void) context;
+    (void) status;
     opal_free_list_return(&mca_btl_velo_component.rma_requests, &rma->super);
 }
 

@@ -24,6 +24,8 @@ typedef struct {
     /* To be registered by whoever needs it: a second time is none. */
     int (*progress)(void);
     void (*open_matching)(velo_engine_t *engine, const velo_match_host_t *host);
+    /* As the last one. Returns when no message of this process waits for its receiver any more. */
+    void (*leave_matching)(void);
     velo_match_peer_t *(*peer_of)(velo_engine_t *engine, velo_peer_t *peer);
     bool (*send_now)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                      uint64_t bytes);

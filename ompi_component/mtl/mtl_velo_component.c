@@ -204,10 +204,11 @@ static int del_procs(mca_mtl_base_module_t *mtl, size_t count, ompi_proc_t **pro
     return OMPI_SUCCESS;
 }
 
-/* The BTL ends later, and lets all leave that is queued. */
+/* The BTL, and the engine, end later: this component may not be called by then. */
 static int finalize(mca_mtl_base_module_t *mtl)
 {
     (void) mtl;
+    mca_mtl_velo.faces.leave_matching();
     (void) opal_progress_unregister(mca_mtl_velo.faces.progress);
     return OMPI_SUCCESS;
 }

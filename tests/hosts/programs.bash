@@ -106,6 +106,7 @@ refused_spawn() {
 # Numbers of processes of another host mean nothing under --own-pids, and jobs waits until its children's are gone.
 all_spawns() {
     run_case lifecycle 2to8 "$bindir/lifecycle" --watchdog 40 --quick --only comm_spawn
+    run_case leaving 2to8 "$bindir/leaving" --watchdog 60 --quick
     if [[ $host_series == 4.* ]]; then
         run_case jobs_connect 1+1 "$bindir/jobs" --watchdog 40 --quick --only connect_within_a_job
     elif wanted jobs_connect; then

@@ -55,9 +55,9 @@ run_mpi() {
         two_ranks_a_node) base+=(--mca btl_velo_ranks_per_node 2) ;;
     esac
     # A spawned job needs slots of its own, hence more than the ranks asked for.
-    ((np > cores)) || [[ $program == @(lifecycle|jobs|mpi4py_objects) ]] && base+=(--oversubscribe)
+    ((np > cores)) || [[ $program == @(lifecycle|leaving|jobs|mpi4py_objects) ]] && base+=(--oversubscribe)
     # The threads of two ranks already outnumber most machines' cores.
-    ((np > cores)) || [[ $program == @(threads*|jobs) ]] && base+=(--mca mpi_yield_when_idle 1)
+    ((np > cores)) || [[ $program == @(threads*|leaving|jobs) ]] && base+=(--mca mpi_yield_when_idle 1)
     job -np "$np" "${@:2}"
 }
 

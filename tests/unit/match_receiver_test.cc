@@ -394,7 +394,7 @@ TEST(MatchReceiver, what_a_process_that_ended_had_here_is_for_others) {
     const RecordRef found = rig.receiver.post(posted, {.context = 0, .source = 0, .tag = 1}, &rig.senders[0]);
     ASSERT_NE(found, kNoRecord);
     const Record taken = rig.receiver.take(found);
-    rig.receiver.ended(rig.senders[0]);
+    rig.receiver.failed(rig.senders[0]);
     rig.receiver.release(taken, nullptr);
     EXPECT_EQ(rig.receiver.unexpected(), 1u);
     EXPECT_EQ(rig.receiver.flagged(), 1u);

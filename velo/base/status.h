@@ -28,8 +28,10 @@ enum class [[nodiscard]] Status : uint8_t{
     kBadMemory,
     /// The device failed before it began the operation, of which nothing was done.
     kNotBegun,
+    /// The device has not ended the operation in time, though the peer lives. It may still touch the memory.
+    kTimedOut,
 };
-inline constexpr Status kLastStatus = Status::kNotBegun;
+inline constexpr Status kLastStatus = Status::kTimedOut;
 
 [[nodiscard]] constexpr const char* to_string(Status status) noexcept {
     switch (status) {
@@ -44,6 +46,7 @@ inline constexpr Status kLastStatus = Status::kNotBegun;
         case Status::kProtocol: return "protocol violation by the peer";
         case Status::kBadMemory: return "memory that is unmapped or protected";
         case Status::kNotBegun: return "a failure of the device, before it began";
+        case Status::kTimedOut: return "it has not ended in time, though the peer lives";
     }
     return "unknown status";
 }

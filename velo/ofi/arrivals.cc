@@ -161,7 +161,9 @@ void Arrivals::signal(std::span<const std::byte> message, fi_addr_t from) {
     }
     if ((signal.bits & kContactAdmitted) != 0) transmitter_.contact_admitted(addr);
     if ((signal.bits & kContactCalled) != 0) transmitter_.contact_called(addr);
+    if ((signal.bits & kClosingHeard) != 0) peer.out.closing_heard = true;
     if ((signal.bits & kClosing) == 0) return;
+    transmitter_.hear_closing(addr);
     const bool followed = signal.ending == static_cast<uint32_t>(base::Ending::kFollowed);
     endings_.ended(addr, followed ? base::Ending::kFollowed : base::Ending::kClosed, "it said so");
 }

@@ -1,7 +1,9 @@
 #include "velo/ofi/connections.h"
 
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -102,6 +104,16 @@ void Connections::look_after() const {
         keep_alive(socket);
         if (!remote.empty() && is_stuck(socket)) reset_connection(socket);
     });
+}
+
+bool Connections::acknowledged() const {
+    bool all = true;
+    each_tcp_socket([&](int socket, const std::string& local, const std::string& remote) {
+        if (remote.empty() || (local != own_ && !known_.contains(remote))) return;
+        int unacknowledged = 0;
+        if (ioctl(socket, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged != 0) all = false;
+    });
+    return all;
 }
 
 void Connections::reset(std::span<const std::byte> name) const {

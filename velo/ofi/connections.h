@@ -33,6 +33,8 @@ class Connections {
     void know(std::span<const std::byte> name) { known_.insert(text(name)); }
     /// To be called every second or so.
     void look_after() const;
+    /// The peers' kernels have all that was written to the connections.
+    [[nodiscard]] bool acknowledged() const;
     /// Resets those with an endpoint, and those that its host has opened to this one: their ports do not tell of whom.
     void reset(std::span<const std::byte> name) const;
 

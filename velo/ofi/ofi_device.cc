@@ -1,5 +1,6 @@
 #include "velo/ofi/ofi_device.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "velo/base/clock.h"
 #include "velo/base/shared_segment.h"
+#include "velo/ofi/connections.h"
 
 namespace velo::ofi {
 namespace {
@@ -93,18 +95,49 @@ OfiDevice::OfiDevice(const DeviceConfig& config, Choice choice)
       endings_(endpoint_, peers_, transmitter_, gate_, rma_, log_),
       watch_(endpoint_, peers_, transmitter_, endings_, config.peer_timeout_ns),
       arrivals_(endpoint_, mailbox_, rma_, peers_, gate_, transmitter_, endings_, watch_, own_, log_),
-      ports_(config.ports) {}
+      ports_(config.ports),
+      operation_timeout_ns_(config.operation_timeout_ns) {}
 
 OfiDevice::~OfiDevice() {
     if (!transmitter_.closing()) announce_ending(base::Ending::kClosed);
-    // The provider has all that was reported as sent, but some of it leaves by its progress only.
-    const uint64_t end_ns = base::monotonic_ns() + kCloseNs;
-    do {
-        arrivals_.read();
-        transmitter_.progress();
-    } while (transmitter_.under_way() && base::monotonic_ns() < end_ns);
+    settle();
     mailbox_.cancel();
     endpoint_.close();
+}
+
+/// Until all that was reported as sent is with its receivers, or these have ended. The provider has it, but some of it
+/// leaves by its progress only, and what a connection still holds when it is closed may be dropped: so peers answer the
+/// last word. One that computes does not; its kernel has all of it then, and keeps it for the peer.
+void OfiDevice::settle() {
+    const uint64_t begin_ns = base::monotonic_ns();
+    Connections connections(endpoint_.name());
+    for (DeviceAddr peer = 0; peer < peers_.size(); ++peer) connections.know(peers_[peer].endpoint);
+    const bool kernels_answer = Connections::possible(endpoint_.provider());
+    const bool waits = transmitter_.ending() == base::Ending::kClosed;
+    for (;;) {
+        now_ns_ = base::monotonic_ns();
+        arrivals_.read();
+        if (mailbox_.refused()) mailbox_.post_refused();
+        transmitter_.progress();
+        bool unheard = false;
+        if (waits) {
+            transmitter_.for_each_unheard([&](DeviceAddr peer) {
+                unheard = true;
+                watch_.watch(peer);
+            });
+        }
+        if (!unheard && !transmitter_.under_way()) return;
+        const bool linger_over = now_ns_ - begin_ns >= kCloseNs;
+        if (!unheard && linger_over) return;
+        watch_.polled(now_ns_);
+        if (watch_.take_due(now_ns_)) {
+            watch_.check();
+            if (now_ns_ - begin_ns >= kLingerNs && !transmitter_.under_way() && kernels_answer &&
+                connections.acknowledged())
+                return;
+        }
+        if (linger_over) sched_yield();
+    }
 }
 
 Status OfiDevice::connect(std::span<const std::byte> bytes, DeviceAddr& peer, base::Failure* failure) {
@@ -170,12 +203,13 @@ uint32_t OfiDevice::progress(uint64_t now_ns) {
     transmitter_.forget_refusals();
     const uint64_t seen = events();
     if (arrivals_.read() != 0) pacer_.traffic(now_ns);
-    rma_.progress();
+    rma_.progress(now_ns);
     if (mailbox_.refused()) mailbox_.post_refused();
     if (watch_.take_due(now_ns)) [[unlikely]] {
         gate_.expire(now_ns);
         call_contacts();
         watch_.check();
+        rma_.end_overdue(operation_timeout_ns_, [this](DeviceAddr peer) { return responsive(peer); });
     }
     transmitter_.progress();
     // Signals between devices are no event: a process that pings, or is pinged, may still be one to which nothing

@@ -95,10 +95,16 @@ class OfiDevice final : public NetworkDevice {
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Closing waits so long for what the provider has not sent yet.
     static constexpr uint64_t kCloseNs = 100'000'000;
+    /// And so long for the answer of a process that computes, whose kernel has all that was sent.
+    static constexpr uint64_t kLingerNs = 1'000'000'000;
     static constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     static constexpr uint32_t kPortsMax = 8;
 
+    /// The peer was heard of lately: it is in MPI, and serves operations.
+    [[nodiscard]] bool responsive(DeviceAddr peer) const { return watch_.heard_lately(peers_[peer]); }
+
   private:
+    [[gnu::cold]] void settle();
     void call_contacts();
     [[nodiscard]] bool busy() const {
         return transmitter_.refused() || transmitter_.under_way() || rma_.under_way() || mailbox_.refused();
@@ -119,6 +125,7 @@ class OfiDevice final : public NetworkDevice {
     Arrivals arrivals_;
     PollPacer pacer_;
     uint32_t ports_;
+    uint64_t operation_timeout_ns_;
     uint64_t now_ns_ = 0;  ///< of the last progress()
     uint64_t packets_read_ = 0;
 };

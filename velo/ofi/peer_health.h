@@ -60,6 +60,10 @@ class PeerHealth {
         peer.silent_since_ns = heard_ns_;
         peer.pings = 0;
     }
+    /// A watched peer that is in MPI answers a ping, so it is not silent for longer than between two of them.
+    [[nodiscard]] constexpr bool heard_lately(const Peer& peer) const {
+        return watches(peer) && heard_ns_ - peer.silent_since_ns <= 2 * ping_ns_;
+    }
     [[nodiscard]] constexpr bool watches(const Peer& peer) const {
         return peer.watched && heard_ns_ - peer.watched_ns <= kWatchNs;
     }

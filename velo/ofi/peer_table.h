@@ -32,6 +32,8 @@ struct Peer {
         uint8_t packets = 0;    ///< sent, modulo 256
         bool hello_sent = false;
         bool driven = false;  ///< in Transmitter's list
+        bool said_closing = false;
+        bool closing_heard = false;  ///< by the peer, with all before it
         ContactSender contact;
         Packet contact_packet = {};
     };

@@ -35,6 +35,8 @@ class PeerWatch {
     /// A message of the peer came.
     void heard(Peer& peer) const { health_.heard(peer.watch.health); }
 
+    [[nodiscard]] bool heard_lately(const Peer& peer) const { return health_.heard_lately(peer.watch.health); }
+
     /// This process polls: time goes on.
     void polled(uint64_t now_ns) { health_.polled(now_ns); }
     /// Whether to check now, which is then taken as done.

@@ -24,7 +24,9 @@ std::string network_of(const Endpoint& endpoint) {
 }  // namespace
 
 RailsDevice::RailsDevice(const DeviceConfig& config, std::vector<Choice> choices)
-    : first_(config, std::move(choices.front())), name_(first_.endpoint().provider()) {
+    : first_(config, std::move(choices.front())),
+      name_(first_.endpoint().provider()),
+      operation_timeout_ns_(config.operation_timeout_ns) {
     VELO_CHECK(choices.size() <= kRailsMax, "%zu rails", choices.size());
     for (size_t rail = 1; rail < choices.size(); ++rail) {
         others_.push_back(std::make_unique<RmaRail>(std::move(choices[rail]), config.ports));
@@ -144,6 +146,11 @@ uint32_t RailsDevice::progress(uint64_t now_ns) {
     events += first_.progress(now_ns);
     if (first_.peers_ended() != peers_ended_) [[unlikely]]
         end_with_the_dead();
+    if (now_ns >= next_overdue_ns_) [[unlikely]] {
+        next_overdue_ns_ = now_ns + PeerWatch::kCheckNs;
+        for (const auto& rail : others_)
+            rail->end_overdue(operation_timeout_ns_, [this](DeviceAddr peer) { return first_.responsive(peer); });
+    }
     return events;
 }
 

@@ -76,6 +76,8 @@ class RailsDevice final : public NetworkDevice {
     std::string name_;
     std::vector<Routes> routes_;  ///< by DeviceAddr; peers that are not in it take the first rail
     uint64_t peers_ended_ = 0;    ///< whose operations were ended on the other rails
+    uint64_t operation_timeout_ns_;
+    uint64_t next_overdue_ns_ = 0;
     uint32_t polled_ = 0;         ///< rail whose notifications come next
 };
 

@@ -41,7 +41,7 @@ uint32_t RmaRail::progress(uint64_t now_ns) {
     if (!pacer_.due(now_ns, rma_.under_way())) return 0;
     const uint64_t seen = rma_.completions();
     read();
-    rma_.progress();
+    rma_.progress(now_ns);
     if (watch_.due(now_ns)) [[unlikely]] {
         watch_.check(
             now_ns, [this](DeviceAddr peer) { return rma_.operations(peer); },

@@ -47,6 +47,11 @@ class RmaRail {
     /// Returns how many operations ended.
     uint32_t progress(uint64_t now_ns);
     [[gnu::cold]] void peer_died(DeviceAddr peer);
+    /// See RmaUnit.
+    template <class Responsive>
+    void end_overdue(uint64_t timeout_ns, Responsive&& responsive) {
+        rma_.end_overdue(timeout_ns, responsive);
+    }
 
   private:
     struct Peer {

@@ -120,8 +120,17 @@ Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& f
 
 ssize_t RmaUnit::start(Operation& operation) {
     const RmaOperation& what = operation.what;
-    void* descriptor = Endpoint::descriptor(operation.local);
     operation.place = Place::kProvider;
+    const ssize_t result = begin(operation);
+    if (result != 0) return result;
+    if (what.peer >= moving_.size()) moving_.resize(size_t{what.peer} + 1);
+    if (moving_[what.peer].count++ == 0) moving_[what.peer].still_ns = 0;
+    return 0;
+}
+
+ssize_t RmaUnit::begin(Operation& operation) {
+    const RmaOperation& what = operation.what;
+    void* descriptor = Endpoint::descriptor(operation.local);
     if (what.kind == RmaKind::kGet) {
         return fi_read(endpoint_.ep(), what.local, what.bytes, descriptor, operation.to, what.nla, what.key,
                        &operation.context);
@@ -143,7 +152,10 @@ bool RmaUnit::waits(DeviceAddr peer) const {
     return std::ranges::any_of(waiting_, [peer](const Operation* one) { return one->what.peer == peer; });
 }
 
-uint32_t RmaUnit::progress() {
+uint32_t RmaUnit::progress(uint64_t now_ns) {
+    // A process that was stopped has not listened.
+    if (now_ns > now_ns_ && now_ns - now_ns_ <= kGapNs) polled_ns_ += now_ns - now_ns_;
+    now_ns_ = now_ns;
     if (waiting_.empty()) return 0;
     uint32_t taken = 0;
     // One that is refused holds back those behind it to the same peer, and no others.
@@ -170,6 +182,7 @@ void RmaUnit::completed(Context& context, int error) {
     ++completions_;
     if (operation.place == Place::kAbandoned) return release(operation);
     if (operation.place != Place::kProvider) return;
+    left_provider(operation.what.peer);
     end(operation, error == 0 ? Status::kOk : error == FI_EFAULT ? Status::kBadMemory : Status::kFailed);
 }
 
@@ -182,19 +195,25 @@ void RmaUnit::fail_waiting(DeviceAddr peer) {
 }
 
 void RmaUnit::peer_died(DeviceAddr peer) {
+    give_up(peer, Status::kPeerDead);
+}
+
+/// Ends all operations of a peer. Those that the provider has come back to us by their completion only.
+void RmaUnit::give_up(DeviceAddr peer, Status status) {
     for (Operation& operation : operations_) {
         if (operation.what.peer != peer) continue;
         if (operation.place == Place::kWaiting) {
             std::erase(waiting_, &operation);
-            end(operation, Status::kPeerDead);
+            end(operation, status);
         } else if (operation.place == Place::kProvider) {
-            end(operation, Status::kPeerDead);
+            left_provider(peer);
             operation.place = Place::kAbandoned;
+            end(operation, status);
         }
     }
 }
 
-/// The operation's place is the caller's to say where the provider still has it.
+/// The place of an operation that the provider still has is kAbandoned.
 void RmaUnit::end(Operation& operation, Status status) {
     const RmaOperation& what = operation.what;
     --under_way_;
@@ -212,8 +231,7 @@ void RmaUnit::end(Operation& operation, Status status) {
     } else {
         --port_operations_[what.port];
     }
-    // A dead peer's operation stays with the provider, and comes back to us by its completion only.
-    if (status != Status::kPeerDead || operation.place != Place::kProvider) release(operation);
+    if (operation.place != Place::kAbandoned) release(operation);
 }
 
 void RmaUnit::release(Operation& operation) {

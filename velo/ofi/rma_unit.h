@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "velo/device.h"
@@ -45,7 +46,12 @@ class RmaUnit {
     /// Operations that the provider was done with.
     [[nodiscard]] uint64_t completions() const { return completions_; }
     /// Tries again what the provider had not taken. Returns how many operations it took.
-    uint32_t progress();
+    uint32_t progress(uint64_t now_ns);
+    /// Ends, as kTimedOut, the operations that the provider has of a peer of which none has ended for so long, while
+    /// the peer itself was responsive(peer). The provider may still complete them: that is not told of. To be called
+    /// every so often; time in which this process did not poll does not count.
+    template <class Responsive>
+    void end_overdue(uint64_t timeout_ns, Responsive&& responsive);
     /// Ends those operations of a peer that the provider has taken nothing of, as failed.
     void fail_waiting(DeviceAddr peer);
     /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
@@ -75,7 +81,20 @@ class RmaUnit {
 
     Status register_at(void* base, size_t bytes, uint32_t access, uint64_t key, Registration& out);
     [[nodiscard]] Status check(const RmaOperation& operation) const;
+    /// Operations of one peer that the provider has.
+    struct Moving {
+        uint32_t count = 0;
+        uint64_t still_ns = 0;  ///< for so long none has ended, though the peer was heard of
+    };
+    static constexpr uint64_t kGapNs = 1'000'000'000;
+
     ssize_t start(Operation& operation);
+    ssize_t begin(Operation& operation);
+    void give_up(DeviceAddr peer, Status status);
+    void left_provider(DeviceAddr peer) {
+        --moving_[peer].count;
+        moving_[peer].still_ns = 0;
+    }
     void end(Operation& operation, Status status);
     void release(Operation& operation);
     [[nodiscard]] bool waits(DeviceAddr peer) const;
@@ -91,9 +110,25 @@ class RmaUnit {
     std::unordered_map<uint64_t, MemoryPtr> registrations_;
     std::unordered_map<uint64_t, Registration> published_;
     uint64_t key_state_;
+    std::vector<Moving> moving_;  ///< by DeviceAddr
+    uint64_t now_ns_ = 0;         ///< of the last progress()
+    uint64_t polled_ns_ = 0;      ///< time spent polling
+    uint64_t looked_ns_ = 0;      ///< of that, at the last end_overdue()
     uint32_t under_way_ = 0;  ///< not ended
     uint64_t completions_ = 0;
     RmaCounters counters_;
 };
+
+template <class Responsive>
+void RmaUnit::end_overdue(uint64_t timeout_ns, Responsive&& responsive) {
+    const uint64_t passed_ns = polled_ns_ - std::exchange(looked_ns_, polled_ns_);
+    if (under_way_ == 0) return;
+    for (DeviceAddr peer = 0; peer < moving_.size(); ++peer) {
+        Moving& moving = moving_[peer];
+        if (moving.count == 0 || !responsive(peer)) continue;
+        moving.still_ns += passed_ns;
+        if (moving.still_ns >= timeout_ns) give_up(peer, Status::kTimedOut);
+    }
+}
 
 }  // namespace velo::ofi

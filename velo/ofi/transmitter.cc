@@ -43,7 +43,7 @@ bool Transmitter::send_hello(DeviceAddr to) {
 /// Queues this peer: what is left for it leaves as soon as the provider takes it.
 void Transmitter::drive(DeviceAddr to) {
     Peer& peer = peers_[to];
-    if (peer.out.driven || peer.dead) return;
+    if (peer.out.driven || (peer.dead && peer.out.signals == 0)) return;
     peer.out.driven = true;
     driven_.push_back(to);
 }
@@ -52,7 +52,7 @@ void Transmitter::drive(DeviceAddr to) {
 bool Transmitter::drive_peer(DeviceAddr to) {
     Peer& peer = peers_[to];
     Peer::Outgoing& out = peer.out;
-    if (peer.dead) return true;
+    if (peer.dead && out.signals == 0) return true;
     if (!out.hello_sent && !send_hello(to)) return false;
     while (out.held != nullptr) {
         // A frame comes back with its completion, perhaps at once.
@@ -72,9 +72,10 @@ bool Transmitter::drive_peer(DeviceAddr to) {
                            .messages = out.messages};
     write_signal(signal, source_, slot);
     // The last word waits for its completion: then all before it has left as well.
-    const bool last = (out.signals & kClosing) != 0;
+    const bool last = (out.signals & (kClosing | kClosingHeard)) != 0;
     if (!transmit(to, &slot, 1, last)) return false;
     counters_.pings += (out.signals & kPing) != 0;
+    out.said_closing = out.said_closing || (out.signals & kClosing) != 0;
     out.signals = 0;
     return true;
 }
@@ -103,13 +104,14 @@ void Transmitter::close(base::Ending ending) {
     ending_ = ending;
     for (DeviceAddr to = 0; to < peers_.size(); ++to) {
         const Peer& peer = peers_[to];
-        if (!peer.dead && (peer.out.hello_sent || peer.in.hello_received)) say(to, kClosing);
+        if (!peer.dead && knows(peer)) say(to, kClosing);
     }
     progress();
 }
 
+/// A peer that has said its last word may wait for an answer.
 void Transmitter::peer_died(Peer& peer) {
-    peer.out.signals = 0;
+    peer.out.signals &= kClosingHeard;
     peer.out.contact.peer_died();
     while (peer.out.held != nullptr) {
         Frame* next = peer.out.held->next;

@@ -46,6 +46,7 @@ class Transmitter {
 
     /// Sends SignalBits to a peer with the next progress().
     void say(DeviceAddr to, uint32_t bits) {
+        if (closing_ && bits == kPing) return;  // nothing follows the last word
         peers_[to].out.signals |= bits;
         drive(to);
     }
@@ -55,6 +56,19 @@ class Transmitter {
     /// Says to all peers that know this process how it ends. Nothing follows that.
     void close(base::Ending ending);
     [[nodiscard]] bool closing() const { return closing_; }
+    [[nodiscard]] base::Ending ending() const { return ending_; }
+    /// Calls visit(addr) for each living peer that has not answered this process's last word.
+    template <class Visit>
+    void for_each_unheard(Visit&& visit) const {
+        for (DeviceAddr to = 0; closing_ && to < peers_.size(); ++to) {
+            const Peer& peer = peers_[to];
+            if (!peer.dead && knows(peer) && !peer.out.closing_heard) visit(to);
+        }
+    }
+    /// Answers the last word of a peer, which ends now; unless this process's own last word went there.
+    void hear_closing(DeviceAddr from) {
+        if (!peers_[from].out.said_closing) say(from, kClosingHeard);
+    }
 
     /// The provider is done with a frame.
     void sent(Frame& frame) { frames_.put(frame); }
@@ -73,6 +87,7 @@ class Transmitter {
     [[nodiscard]] const Counters& counters() const { return counters_; }
 
   private:
+    [[nodiscard]] static bool knows(const Peer& peer) { return peer.out.hello_sent || peer.in.hello_received; }
     bool send_hello(DeviceAddr to);
     void drive(DeviceAddr to);
     bool drive_peer(DeviceAddr to);

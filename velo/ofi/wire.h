@@ -27,7 +27,7 @@
 namespace velo::ofi {
 
 /// Counts up with every change of what is said here, or of ReceiveSpace::part_packets().
-inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersion = 5;
 
 /// Longest name of an endpoint: IPv6 28 bytes, efa 32, shm a string of up to 108.
 inline constexpr size_t kEndpointNameBytesMax = 128;
@@ -104,6 +104,7 @@ enum SignalBit : uint32_t {
     kContactAdmitted = 4,
     kContactCalled = 8,
     kClosing = 16,
+    kClosingHeard = 32,  ///< all that the other one has sent is here; the last word to it
 };
 struct Signal {
     uint64_t receiver_token = 0;
@@ -127,9 +128,9 @@ inline constexpr uint64_t kSourceMask = 0xffffff;
 }
 
 /// Slots that the device's own messages take in a mailbox at once, for each process that may send here: its hello, one
-/// contact packet that is not admitted, its unanswered pings, a pong, an answer and a closing signal (at most as many
-/// signals as each of these by itself).
-inline constexpr uint32_t kControlSlotsPerPeer = kHelloSlotsMax + 1 + 5 + 3;
+/// contact packet that is not admitted, its unanswered pings, a pong, an answer, a closing signal and the answer to one
+/// (at most as many signals as each of these by itself).
+inline constexpr uint32_t kControlSlotsPerPeer = kHelloSlotsMax + 1 + 5 + 4;
 inline constexpr size_t kControlBytesPerPeer = kControlSlotsPerPeer * kPacketBytes;
 
 }  // namespace velo::ofi
