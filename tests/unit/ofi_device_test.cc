@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -163,6 +164,67 @@ TEST(OfiDevice, what_devices_say_to_each_other_is_no_event) {
         }
     }
     EXPECT_EQ(events, 0u);
+}
+
+/// The provider has taken gets of memory that is not mapped any more, and ends none of them, while the owner answers.
+TEST(OfiDevice, an_operation_that_stands_still_ends_while_its_peer_lives) {
+    constexpr uint64_t kTimeoutNs = 500'000'000;
+    constexpr size_t kBytes = 1 << 20;
+    OfiFabric<Net> fabric;
+    for (uint16_t node = 0; node < 2; ++node) {
+        fabric.open({.node = node, .mailbox_slots = 8, .faults = {}, .operation_timeout_ns = kTimeoutNs});
+    }
+    DeviceAddr to = kNoAddr;
+    ASSERT_EQ(fabric[0].connect(address_of(fabric[1]).span(), to), Status::kOk);
+    void* const source = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(source, MAP_FAILED);
+    std::vector<std::byte> target(kBytes);
+    Registration there;
+    ASSERT_EQ(fabric[1].register_memory(source, kBytes, kAccessRead, there), Status::kOk);
+    munmap(source, kBytes);
+    const RmaOperation get = {.kind = RmaKind::kGet,
+                              .notify = kNotifyRequester,
+                              .cookie = 7,
+                              .peer = to,
+                              .local = target.data(),
+                              .nla = there.nla,
+                              .key = there.key,
+                              .bytes = kBytes};
+    ASSERT_EQ(fabric[0].post(get), Status::kOk);
+    Notification notification;
+    bool ended = false;
+    for (const uint64_t end = base::monotonic_ns() + 20 * kTimeoutNs; !ended && base::monotonic_ns() < end;) {
+        fabric[0].watch(to);
+        for (size_t i = 0; i < 2; ++i) fabric[i].progress(base::monotonic_ns());
+        ended = fabric[0].poll_notification(notification);
+    }
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(notification.status, Status::kTimedOut);
+    EXPECT_EQ(notification.cookie, 7u);
+    EXPECT_TRUE(fabric[0].alive(to));
+}
+
+/// A last word is answered, so that nothing is lost with the connection; and none is waited for that cannot come.
+TEST(OfiDevice, what_a_device_sent_before_it_closed_is_read_afterwards) {
+    OfiFabric<Net> fabric;
+    for (uint16_t node = 0; node < 2; ++node) fabric.open({.node = node, .mailbox_slots = 64, .faults = {}});
+    DeviceAddr to = kNoAddr;
+    ASSERT_EQ(fabric[0].connect(address_of(fabric[1]).span(), to), Status::kOk);
+    for (uint32_t sent = 0; sent < 40;) {
+        sent += send_numbered(fabric[0], to, 0, sent, 1) == Status::kOk;
+        fabric[0].progress(base::monotonic_ns());
+        if (sent == 0) fabric[1].progress(base::monotonic_ns());
+    }
+    fabric.close(0);
+    DeviceAddr from = kNoAddr;
+    uint32_t read = 0;
+    for (const uint64_t end = base::monotonic_ns() + 5'000'000'000; base::monotonic_ns() < end && read < 40;) {
+        fabric[1].progress(base::monotonic_ns());
+        for (; fabric[1].peek(from) != nullptr; ++read) fabric[1].advance();
+    }
+    EXPECT_EQ(read, 40u);
+    EXPECT_FALSE(fabric[1].alive(from));
+    EXPECT_EQ(fabric[1].announced_ending(from), base::Ending::kClosed);
 }
 
 TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_is_closed) {

@@ -96,7 +96,8 @@ OfiDevice::OfiDevice(const DeviceConfig& config, Choice choice)
       watch_(endpoint_, peers_, transmitter_, endings_, config.peer_timeout_ns),
       arrivals_(endpoint_, mailbox_, rma_, peers_, gate_, transmitter_, endings_, watch_, own_, log_),
       ports_(config.ports),
-      operation_timeout_ns_(config.operation_timeout_ns) {}
+      operation_timeout_ns_(config.operation_timeout_ns),
+      linger_ns_(config.peer_timeout_ns / kLingerShare) {}
 
 OfiDevice::~OfiDevice() {
     if (!transmitter_.closing()) announce_ending(base::Ending::kClosed);
@@ -132,8 +133,8 @@ void OfiDevice::settle() {
         watch_.polled(now_ns_);
         if (watch_.take_due(now_ns_)) {
             watch_.check();
-            if (now_ns_ - begin_ns >= kLingerNs && !transmitter_.under_way() && kernels_answer &&
-                connections.acknowledged())
+            if (now_ns_ - begin_ns >= linger_ns_ && !transmitter_.under_way() &&
+                (!kernels_answer || connections.acknowledged()))
                 return;
         }
         if (linger_over) sched_yield();

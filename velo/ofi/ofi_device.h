@@ -95,8 +95,9 @@ class OfiDevice final : public NetworkDevice {
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Closing waits so long for what the provider has not sent yet.
     static constexpr uint64_t kCloseNs = 100'000'000;
-    /// And so long for the answer of a process that computes, whose kernel has all that was sent.
-    static constexpr uint64_t kLingerNs = 1'000'000'000;
+    /// And this share of the timeout of peers for the answer of a process that computes, where its kernel, or a network
+    /// that tells of what has arrived, has all that was sent.
+    static constexpr uint64_t kLingerShare = 20;
     static constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     static constexpr uint32_t kPortsMax = 8;
 
@@ -126,6 +127,7 @@ class OfiDevice final : public NetworkDevice {
     PollPacer pacer_;
     uint32_t ports_;
     uint64_t operation_timeout_ns_;
+    uint64_t linger_ns_;
     uint64_t now_ns_ = 0;  ///< of the last progress()
     uint64_t packets_read_ = 0;
 };
