@@ -113,7 +113,6 @@ void OfiDevice::settle() {
     const uint64_t begin_ns = base::monotonic_ns();
     Connections connections(endpoint_.name());
     for (DeviceAddr peer = 0; peer < peers_.size(); ++peer) connections.know(peers_[peer].endpoint);
-    const bool kernels_answer = Connections::possible(endpoint_.provider());
     const bool waits = transmitter_.ending() == base::Ending::kClosed;
     for (;;) {
         now_ns_ = base::monotonic_ns();
@@ -133,9 +132,7 @@ void OfiDevice::settle() {
         watch_.polled(now_ns_);
         if (watch_.take_due(now_ns_)) {
             watch_.check();
-            if (now_ns_ - begin_ns >= linger_ns_ && !transmitter_.under_way() &&
-                (!kernels_answer || connections.acknowledged()))
-                return;
+            if (now_ns_ - begin_ns >= linger_ns_ && !transmitter_.under_way() && connections.acknowledged()) return;
         }
         if (linger_over) sched_yield();
     }

@@ -95,8 +95,8 @@ class OfiDevice final : public NetworkDevice {
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Closing waits so long for what the provider has not sent yet.
     static constexpr uint64_t kCloseNs = 100'000'000;
-    /// And this share of the timeout of peers for the answer of a process that computes, where its kernel, or a network
-    /// that tells of what has arrived, has all that was sent.
+    /// And this share of the timeout of peers for the answer of a process that computes, whose kernel has all that was
+    /// sent.
     static constexpr uint64_t kLingerShare = 20;
     static constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     static constexpr uint32_t kPortsMax = 8;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "velo/ofi/connections.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/frames.h"
 #include "velo/ofi/log.h"
@@ -35,7 +36,8 @@ class Transmitter {
           source_(source_of(own.head.node, own.head.vpid)),
           packets_max_(kSendPartsMax * endpoint.part_packets(own.head.mailbox_slots)),
           frames_(endpoint, part_bytes),
-          scratch_(std::min(endpoint.inject_bytes(), part_bytes) / kPacketBytes) {}
+          scratch_(std::min(endpoint.inject_bytes(), part_bytes) / kPacketBytes),
+          answers_closing_(Connections::possible(endpoint.provider())) {}
 
     /// Longest messages of the provider that one send() takes.
     static constexpr uint32_t kSendPartsMax = 4;
@@ -60,14 +62,15 @@ class Transmitter {
     /// Calls visit(addr) for each living peer that has not answered this process's last word.
     template <class Visit>
     void for_each_unheard(Visit&& visit) const {
-        for (DeviceAddr to = 0; closing_ && to < peers_.size(); ++to) {
+        for (DeviceAddr to = 0; answers_closing_ && closing_ && to < peers_.size(); ++to) {
             const Peer& peer = peers_[to];
             if (!peer.dead && knows(peer) && !peer.out.closing_heard) visit(to);
         }
     }
-    /// Answers the last word of a peer, which ends now; unless this process's own last word went there.
+    /// Answers the last word of a peer, which ends now; unless this process's own last word went there. Over shared
+    /// memory a peer that has closed is not written to: what it sent lies here.
     void hear_closing(DeviceAddr from) {
-        if (!peers_[from].out.said_closing) say(from, kClosingHeard);
+        if (answers_closing_ && !peers_[from].out.said_closing) say(from, kClosingHeard);
     }
 
     /// The provider is done with a frame.
@@ -111,6 +114,7 @@ class Transmitter {
     Frames frames_;
     std::vector<Packet> scratch_;     ///< a message that is short enough for fi_inject
     std::vector<DeviceAddr> driven_;  ///< that something must be sent to
+    bool answers_closing_;  ///< what a connection still holds when it is closed may be lost
     bool refused_ = false;
     bool closing_ = false;
     base::Ending ending_ = base::Ending::kNone;  ///< this process's, once announced
