@@ -101,14 +101,16 @@ class MatchReceiving {
     /// Room for a peer's data, a message: at most so much, and all together half of what there is.
     static constexpr uint64_t kGrantCellsEach = 16;
 
+    /// By a message whose data is with its sender.
     static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
                         uint64_t number, uint64_t bytes) {
-        receive.number = number & ~kTellsMatch;
-        matched(receive, from, envelope, bytes);
-    }
-    /// The same of one that is all here.
-    static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope, uint64_t bytes) {
         receive.from = &from;
+        receive.number = number & ~kTellsMatch;
+        matched(receive, MatchReceive::State::kMatched, envelope, bytes);
+    }
+    static void matched(MatchReceive& receive, MatchReceive::State state, const match::Envelope& envelope,
+                        uint64_t bytes) {
+        receive.state = state;
         velo_match_receive_t& face = receive.face();
         face.source = envelope.source;
         face.tag = envelope.tag;
@@ -176,7 +178,7 @@ inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data
     if (fit == nullptr) [[unlikely]]
         return on_other_eager(from, data, bytes);
     auto& receive = static_cast<MatchReceive&>(*fit);
-    matched(receive, from, arrival.envelope, arrival.bytes);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
     base::copy_small(receive.buffer, arrival.data, std::min<uint64_t>(arrival.bytes, receive.capacity));
     matched_now(receive);
 }
@@ -188,7 +190,7 @@ void MatchReceiving<Env>::on_longer_eager(MatchPeer& from, const std::byte* data
     if (fit == nullptr) [[unlikely]]
         return on_other_eager(from, data, bytes);
     auto& receive = static_cast<MatchReceive&>(*fit);
-    matched(receive, from, arrival.envelope, arrival.bytes);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
     tell_if_due(from);
     matched_now(receive);
@@ -220,7 +222,7 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
         return;
     }
     auto& receive = static_cast<MatchReceive&>(*result.receive);
-    matched(receive, from, arrival.envelope, number, arrival.bytes);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
     tell_if_due(from);
     if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
@@ -273,11 +275,12 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     offers_are_due();
     if (result.outcome != Outcome::kMatched) return not_matched(from);
     auto& receive = static_cast<MatchReceive&>(*result.receive);
-    matched(receive, from, arrival.envelope, header.number, header.bytes);
     if (whole) {
+        matched(receive, MatchReceive::State::kDone, arrival.envelope, header.bytes);
         copy_in(receive, 0, arrival.data, arrival.data_bytes);
         return receive_done(receive);
     }
+    matched(receive, from, arrival.envelope, header.number, header.bytes);
     match::Place place;
     if (has_handle) std::memcpy(&place, behind, sizeof place);
     if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0) return fetch(receive, place);
@@ -374,10 +377,10 @@ void MatchReceiving<Env>::has_data(MatchReceive& receive, Status status) {
 
 template <class Env>
 void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
+    receive.state = MatchReceive::State::kDone;
     velo_match_message* const message = receive.holder;
     if (message == nullptr) [[likely]]
         return core_.events.match_received(receive.face());
-    message->arrived = true;
     if (message->receive != nullptr) {
         MatchReceive& wanted = *message->receive;
         receive_message(message, wanted.buffer, wanted.capacity, wanted.face());
@@ -417,17 +420,21 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
         fetch(receive, place);
         return false;
     }
-    if (!whole) return ask_for_data(receive);
-    if ((number & kTellsMatch) != 0)
+    if (!whole) {
+        if (!ask_for_data(receive)) return false;
+    } else if ((number & kTellsMatch) != 0) {
         parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{receive.number});
+    }
+    receive.state = MatchReceive::State::kDone;
     return true;
 }
 
 template <class Env>
 bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
     MatchReceive& receive = MatchReceive::of(face);
-    if (receive.from != nullptr) return false;
+    if (receive.state != MatchReceive::State::kPosted) return false;
     receiver_->withdraw(receive);
+    receive.state = MatchReceive::State::kDone;
     return true;
 }
 
@@ -450,9 +457,8 @@ bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& en
     // A receive of its envelope is the next that it matches.
     taken->posted = true;
     awaited_.insert(taken);
-    taken->from = &parts_.matching.peer_at(probed.peer);
     taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
-    taken->arrived = post(taken->from, probed.envelope, taken->data.get(), probed.bytes, taken->place);
+    post(&parts_.matching.peer_at(probed.peer), probed.envelope, taken->data.get(), probed.bytes, taken->place);
     MatchReceive::of(taken->place).holder = taken;
     return true;
 }
@@ -461,14 +467,15 @@ template <class Env>
 bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
                                           velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
-    if (message->posted && !message->arrived) {
-        receive.from = message->from;  // it has matched, and cannot be cancelled
+    if (message->posted && !MatchReceive::of(message->place).done()) {
+        receive.state = MatchReceive::State::kMatched;  // its data goes to the message's own receive
         message->receive = &receive;
         return false;
     }
     const std::unique_ptr<velo_match_message> owner(message);
     if (message->posted) awaited_.erase(message);
     if (!message->posted) return take_up(receive, message->record);
+    receive.state = MatchReceive::State::kDone;
     face.source = message->place.source;
     face.tag = message->place.tag;
     face.bytes = message->place.bytes;

@@ -75,15 +75,23 @@ struct MatchReceive : match::PostedReceive {
     struct Fetch : velo_rma_t {
         MatchReceive* receive;
     };
+    enum class State : uint8_t {
+        kPosted,   ///< it can be matched, and withdrawn
+        kMatched,  ///< by a message whose data is not here yet
+        kDone,     ///< received or withdrawn; the host has heard of it, or will
+    };
     MatchReceive(void* to, uint64_t room) : buffer(to), capacity(room) {}
 
     void* buffer;
     uint64_t capacity;
-    MatchPeer* from = nullptr;
-    uint64_t number;  ///< the sender's, of the message that it has matched
+    /// Sender of the data that a matched one waits for.
+    MatchPeer* from;
+    uint64_t number;  ///< the sender's, of the message with that data
     /// Of a matching probe that has found a message which is still with its sender.
     velo_match_message* holder = nullptr;
+    State state = State::kPosted;
 
+    [[nodiscard]] bool done() const { return state == State::kDone; }
     [[nodiscard]] velo_match_receive_t& face() {
         return *std::launder(reinterpret_cast<velo_match_receive_t*>(this));
     }
@@ -99,11 +107,8 @@ static_assert(offsetof(velo_match_receive_t, source) >= sizeof(MatchReceive));
 /// receive that is posted for it.
 struct velo_match_message {
     bool posted = false;
-    velo::MatchPeer* from = nullptr;  ///< of a posted one
     velo::match::Record record = {};
     velo::MatchReceive* receive = nullptr;  ///< the host's, as soon as that is known
-    /// Of a message that was posted for, as soon as it has come.
-    bool arrived = false;
     velo_match_receive_t place = {};
     std::unique_ptr<std::byte[]> data;
 };

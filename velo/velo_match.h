@@ -30,7 +30,7 @@ typedef struct velo_match_send {
 
 /* A receive, from velo_match_receive until `receive_done` is called for it. */
 typedef struct velo_match_receive {
-    uint64_t engine[14];
+    uint64_t engine[15];
     /* Results. */
     int32_t source;
     int32_t tag;
@@ -104,7 +104,8 @@ int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* bu
 bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,
                         void* buffer, uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
-/* True: no message has matched it, and none will; `receive_done` is not called. */
+/* True: no message has matched it, and none will; `receive_done` is not called. False: it is matched, received or
+ * cancelled already, and nothing has changed. */
 bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
 /* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host

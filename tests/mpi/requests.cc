@@ -1,5 +1,6 @@
 // The ways in which a request ends: completion calls, truncation, cancellation, release before completion.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "mpi_test.h"
@@ -324,6 +325,59 @@ void cancel_receive_race(Check& check) {
     }
 }
 
+/// A receive that has matched completes, however often it is cancelled.
+void cancel_matched_receive(Check& check) {
+    const int messages = check.quick ? 40 : 300;
+    std::vector<std::vector<std::byte>> data;
+    std::vector<MPI_Request> sends(static_cast<std::size_t>(messages));
+    const auto bytes = [](int tag) { return tag % 7 == 0 ? std::size_t{30000} : std::size_t{400}; };
+    for (int tag = 0; tag < messages; ++tag) {
+        data.push_back(filled({check.rank, check.next(), bytes(tag), static_cast<std::uint64_t>(tag)}));
+        MPI_Isend(data.back().data(), static_cast<int>(bytes(tag)), MPI_BYTE, check.next(), tag, check.comm,
+                  &sends[static_cast<std::size_t>(tag)]);
+    }
+    for (int tag = messages; tag-- != 0;) {
+        MPI_Message message;
+        MPI_Request receive;
+        MPI_Status status;
+        int flag = 0;
+        GuardedBuffer buffer(bytes(tag));
+        MPI_Mprobe(check.previous(), tag, check.comm, &message, &status);
+        MPI_Imrecv(buffer.data(), static_cast<int>(bytes(tag)), MPI_BYTE, &message, &receive);
+        if (tag % 3 == 0) MPI_Cancel(&receive);
+        for (int i = 0; i < 20; ++i) MPI_Iprobe(check.previous(), messages, check.comm, &flag, MPI_STATUS_IGNORE);
+        MPI_Cancel(&receive);
+        MPI_Wait(&receive, &status);
+        MPI_Test_cancelled(&status, &flag);
+        check.equal(flag, 0, "cancelled flag of a receive that a matched probe began");
+        check.received(buffer, {check.previous(), check.rank, bytes(tag), static_cast<std::uint64_t>(tag)});
+    }
+    MPI_Waitall(messages, sends.data(), MPI_STATUSES_IGNORE);
+}
+
+/// A second cancel changes nothing.
+void cancel_receive_again(Check& check) {
+    GuardedBuffer cancelled(8);
+    GuardedBuffer kept(8);
+    for (std::uint64_t round = 0; round < 4; ++round) {
+        std::array<MPI_Request, 2> receives;
+        std::array<MPI_Status, 2> statuses;
+        int flag = 0;
+        MPI_Irecv(cancelled.data(), 8, MPI_BYTE, round % 2 ? MPI_ANY_SOURCE : check.previous(), kTag, check.comm,
+                  &receives[0]);
+        MPI_Irecv(kept.data(), 8, MPI_BYTE, check.previous(), kTag, check.comm, &receives[1]);
+        for (int i = 0; i < 3; ++i) MPI_Cancel(&receives[0]);
+        MPI_Barrier(check.comm);
+        const auto data = filled({check.rank, check.next(), 8, round});
+        MPI_Send(data.data(), 8, MPI_BYTE, check.next(), kTag, check.comm);
+        MPI_Waitall(2, receives.data(), statuses.data());
+        MPI_Test_cancelled(&statuses[0], &flag);
+        check.equal(flag, 1, "cancelled flag of a receive that was cancelled again");
+        check.received(kept, {check.previous(), check.rank, 8, round});
+        check.equal(cancelled.first_overrun(0, PTRDIFF_MIN), PTRDIFF_MIN, "write into a cancelled receive");
+    }
+}
+
 /// Whether a send can be cancelled is the host's choice; that it ends, and that exactly one of cancelled and
 /// delivered is true, is not.
 void cancel_send(Check& check) {
@@ -381,6 +435,9 @@ int main(int argc, char** argv) {
         truncation(suite);
         suite.check("cancel_receive", cancel_receive);
         suite.check("cancel_receive_race", cancel_receive_race);
+        suite.check("cancel_matched_receive", cancel_matched_receive);
+        // ob1 takes the receive out of its list once more, over vader as well, and crashes.
+        suite.check_if_named("cancel_receive_again", cancel_receive_again);
         suite.check("cancel_send", cancel_send);
         suite.check("request_free_of_active_send", request_free_of_active_send);
     });

@@ -374,6 +374,51 @@ TEST_F(MatchEngine, a_receive_is_cancelled_unless_it_has_matched) {
     EXPECT_EQ(done_[1].receives.size(), 1u);
 }
 
+/// A host may cancel a receive as often as it likes, until the memory of it has another use.
+TEST_F(MatchEngine, a_second_cancel_of_a_receive_changes_nothing) {
+    std::vector<std::byte> buffer(8);
+    std::vector<std::byte> other(8);
+    velo_match_receive_t receive;
+    velo_match_receive_t second;
+    for (const int source : {0, -1}) {
+        done_ = {};
+        EXPECT_FALSE(this->receive(2, buffer, receive, source));
+        EXPECT_FALSE(this->receive(2, other, second, source));
+        EXPECT_TRUE(velo_match_cancel(job_[1].engine, &receive));
+        EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive));
+        EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive));
+        velo_match_send_t send;
+        (void)this->send(2, pattern(8, 1), send);
+        progress();
+        EXPECT_EQ(done_[1].receives, std::vector{&second});
+        EXPECT_EQ(other, pattern(8, 1));
+        EXPECT_EQ(buffer, std::vector<std::byte>(8));
+    }
+}
+
+TEST_P(EachSize, is_not_cancelled_once_it_has_come) {
+    for (const bool posted_first : {true, false}) {
+        for (const bool synchronous : {false, true}) {
+            const std::vector<std::byte> data = pattern(GetParam(), 5);
+            std::vector<std::byte> buffer(GetParam());
+            velo_match_send_t send;
+            velo_match_receive_t receive;
+            done_ = {};
+            bool received = posted_first && this->receive(9, buffer, receive);
+            const bool sent = this->send(9, data, send, synchronous);
+            progress();
+            // Its data may still be with its sender then.
+            if (!posted_first) received = this->receive(9, buffer, receive);
+            EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive));
+            progress();
+            EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive));
+            EXPECT_EQ(done_[0].sends.size(), sent ? 0u : 1u);
+            EXPECT_EQ(done_[1].receives.size(), received ? 0u : 1u);
+            EXPECT_EQ(buffer, data);
+        }
+    }
+}
+
 class WithoutMemory : public MatchEngine {
   protected:
     WithoutMemory() : MatchEngine(with_room(0, 0)) {}
@@ -426,8 +471,11 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
             const bool received = takes ? velo_match_receive_message(job_[1].engine, message, buffer.data(),
                                                                      buffer.size(), &receive)
                                         : this->receive(6, buffer, receive);
-            EXPECT_TRUE(received || !takes || !velo_match_cancel(job_[1].engine, &receive));
+            if (takes) {
+                EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive)) << "a probe has matched it";
+            }
             progress();
+            EXPECT_FALSE(velo_match_cancel(job_[1].engine, &receive)) << "it has come";
             EXPECT_EQ(done_[1].receives.size(), received ? 0u : 1u);
             EXPECT_EQ(receive.bytes, 5000u);
             EXPECT_EQ(buffer, data);
