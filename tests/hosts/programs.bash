@@ -1,7 +1,7 @@
 # The programs of tests/mpi between hosts, and processes that one host starts on another. Sourced by run_hosts.
 # shellcheck shell=bash
 
-programs=(p2p requests matching sizes many datatypes collectives collectives_mixed lifecycle threads backlog big
+programs=(p2p requests matching rules sizes many datatypes collectives collectives_mixed lifecycle threads backlog big
     onesided dynamic atomics accumulates threads_onesided)
 # Programs that do not pass on 4.1.4 beside tcp, each with the reason; without tcp they run.
 one_window='4.1 makes windows only over one BTL that reaches every rank, and ends with MPI_ERR_WIN'

@@ -38,6 +38,11 @@ struct Ring {
         bool wake = false;
         return producer.send_line({data, data, bytes / 3, bytes - bytes / 3}, tag, wake);
     }
+    /// The same, if the next line is clear.
+    bool send_in_ready_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
+        bool wake = false;
+        return producer.send_in_ready_line(bytes, tag, wake, [&](std::byte* to) { std::memset(to, fill, bytes); });
+    }
     /// The same by send_lines.
     bool send_lines(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         const std::vector<std::byte> data(bytes, std::byte{fill});

@@ -237,6 +237,46 @@ TEST(Ring, unread_messages_take_the_whole_depth_at_once) {
     for (uint8_t i = 0; i < sent; ++i) ASSERT_TRUE(ring.receive(kBytes, i));
 }
 
+TEST(Ring, what_is_unread_behind_a_lap_that_began_early_is_within_the_ring) {
+    Ring ring(kDeep);
+    constexpr uint32_t kBytes = 10000;
+    // To just below the pages that there are, and all is read.
+    for (uint8_t i = 0; i < 12; ++i) {
+        ASSERT_TRUE(ring.send(kBytes, i));
+        ASSERT_TRUE(ring.receive(kBytes, i));
+    }
+    ASSERT_TRUE(ring.send(2 * kBytes, 99));
+    uint8_t sent = 0;
+    while (sent < 200 && ring.send(kBytes, sent)) {
+        ++sent;
+        ASSERT_FALSE(ring.producer.garbled()) << "after message " << int{sent};
+        ASSERT_LE(ring.producer.fill().body_written - ring.producer.fill().body_read, kDeep.body_bytes);
+    }
+    EXPECT_GE(sent, 12u);
+    EXPECT_TRUE(ring.receive(2 * kBytes, 99));
+    for (uint8_t i = 0; i < sent; ++i) ASSERT_TRUE(ring.receive(kBytes, i));
+}
+
+TEST(Ring, a_line_is_ready_for_the_next_message_when_the_one_behind_it_is_clear) {
+    std::mt19937 random(7);
+    Ring ring({.lines = 8, .body_bytes = 4096});
+    std::deque<std::pair<uint32_t, uint8_t>> unread;
+    for (int step = 0; step < 100'000; ++step) {
+        if (random() % 2 != 0) {
+            const uint32_t bytes = random() % 2 != 0 ? 8 : kInlineBytesMax;
+            const auto fill = static_cast<uint8_t>(step % 251);
+            if (ring.send_in_ready_line(bytes, fill) || (random() % 2 != 0 && ring.send_line(bytes, fill)))
+                unread.emplace_back(bytes, fill);
+        } else if (!unread.empty()) {
+            ASSERT_TRUE(ring.receive(unread.front().first, unread.front().second)) << step;
+            unread.pop_front();
+        } else {
+            Message message;
+            ASSERT_EQ(ring.consumer.peek(message), RingConsumer::Peek::kNothing) << step;
+        }
+    }
+}
+
 TEST(Ring, messages_of_all_lengths_arrive_whole_while_the_ring_becomes_deep) {
     Ring ring(kDeep);
     std::mt19937 random(5);
