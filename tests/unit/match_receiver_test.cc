@@ -112,6 +112,51 @@ TEST(MatchReceiver, a_handle_is_kept_where_there_is_a_cell_for_it) {
     EXPECT_EQ(rig.request(0, 4, "as long as a cell that is not there"), Outcome::kDataless);
 }
 
+/// Senders are not asked for the pattern of an earlier probe once a message of the kind was received.
+TEST(MatchReceiver, a_pattern_for_which_no_probe_asks_again_is_given_up_with_its_message) {
+    Rig rig(1, 1);
+    const Envelope pattern = {.context = 0, .source = kAnySource, .tag = 1};
+    EXPECT_EQ(rig.request(2, 9, "fills the memory"), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(0, 5, "refused"), Outcome::kRefused);
+    EXPECT_FALSE(rig.receiver.probe(pattern, nullptr).found);
+    Offers::Batch batch;
+    ASSERT_TRUE(rig.receiver.next_offer(rig.senders[0], batch));
+    EXPECT_EQ(batch.count, 1u);
+    EXPECT_TRUE(rig.receiver.on_end(rig.senders[0], batch.age));
+    std::array<PostedReceive, 2> posted;
+    EXPECT_EQ(rig.receive(2, 9, posted[0]), "fills the memory");
+    EXPECT_EQ(rig.request(1, 1, "of the kind"), Outcome::kRecorded);
+    EXPECT_EQ(rig.receive(1, 1, posted[1]), "of the kind");
+    EXPECT_FALSE(rig.receiver.next_offer(rig.senders[0], batch));
+}
+
+TEST(MatchReceiver, the_end_of_a_sender_that_sends_all_again_lets_the_next_one_do_so) {
+    Rig rig(8, 1);
+    for (int tag = 0; tag < 8; ++tag) EXPECT_EQ(rig.request(2, tag, ""), Outcome::kRecorded);
+    EXPECT_EQ(rig.request(0, 1, "refused"), Outcome::kRefused);
+    EXPECT_EQ(rig.request(1, 1, "refused"), Outcome::kRefused);
+    std::array<PostedReceive, 8> posted;
+    for (int tag = 0; tag < 8; ++tag) EXPECT_EQ(rig.receive(2, tag, posted[static_cast<size_t>(tag)]), "");
+    Receiver::Sender* const first = rig.receiver.next_to_restart();
+    ASSERT_NE(first, nullptr);
+    (void)rig.receiver.resend_all(*first);
+    EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "one at a time";
+    rig.receiver.ended(*first);
+    Receiver::Sender* const second = rig.receiver.next_to_restart();
+    ASSERT_NE(second, nullptr);
+    EXPECT_NE(second, first);
+}
+
+TEST(MatchReceiver, no_more_is_granted_than_can_be_counted) {
+    Rig rig(2 * Granted::kRecordsMax, 1);
+    EXPECT_TRUE(rig.grant(0, {Granted::kRecordsMax, 0}));
+    const uint64_t used = rig.receiver.record_budget().used();
+    EXPECT_FALSE(rig.grant(0, {1, 0}));
+    EXPECT_EQ(rig.receiver.record_budget().used(), used);
+    EXPECT_EQ(rig.senders[0].granted.left().records(), Granted::kRecordsMax);
+    EXPECT_TRUE(rig.grant(1, {1, 0}));
+}
+
 TEST(MatchReceiver, a_short_message_whose_sender_waits_for_the_match_keeps_its_number) {
     Rig rig(1, 1);
     const auto result = rig.receiver.on_request(rig.senders[0], arrival(0, 1, "short", 77, true), 0, true);

@@ -15,32 +15,10 @@
 #include <vector>
 
 #include "tests/unit/numa.h"
+#include "tests/unit/on_node_ends.h"
 
 namespace velo::shm {
 namespace {
-
-constexpr OnNodeConfig config_for(uint64_t name) {
-    return {.name = name, .geometry = {.lines = 128, .body_bytes = 16384}, .registrations_max = 16};
-}
-
-struct Inbox {
-    std::vector<std::pair<PeerIndex, std::string>> messages;
-    bool open = true;
-
-    bool accepts(const Message&) const { return open; }
-    void deliver(PeerIndex from, const Message& message) {
-        messages.emplace_back(from, std::string(reinterpret_cast<const char*>(message.data), message.bytes));
-    }
-};
-
-Status send(OnNode& from, PeerIndex to, const std::string& text) {
-    Status status = Status::kOk;
-    std::byte* room = from.reserve_whole(to, static_cast<uint32_t>(text.size()), status);
-    if (room == nullptr) return status;
-    std::memcpy(room, text.data(), text.size());
-    from.commit(to, MessageClass::kHost, 0, static_cast<uint32_t>(text.size()), true);
-    return Status::kOk;
-}
 
 /// Two processes, of which `a` has met `b`.
 struct OnNodePair : testing::Test {
@@ -473,6 +451,24 @@ TEST(OnNode, a_silent_sender_of_many_falls_asleep_and_wakes_the_receiver_by_its_
     }
     EXPECT_EQ(crowd.bells(), 4u) << "all beyond the eight that are always polled";
     crowd.receiver.poll(16, crowd.inbox);
+    EXPECT_EQ(crowd.inbox.messages.size(), 12u);
+}
+
+/// A producer may look at the flag of a ring just before its reader sets it, and rings no bell then.
+TEST(OnNode, a_message_whose_bell_was_not_rung_is_found) {
+    Crowd crowd;
+    std::vector<base::Mapping> rings(crowd.senders.size());
+    for (size_t i = 0; i < crowd.senders.size(); ++i) {
+        // The first ring lies behind the fixed part of the sender's segment.
+        base::SharedSegment segment;
+        ASSERT_EQ(base::SharedSegment::attach(crowd.senders[i]->address().segment, segment), Status::kOk);
+        const RingGeometry geometry = config_for(0).geometry;
+        ASSERT_EQ(segment.map(segment.address().bytes, ring_bytes(geometry), rings[i]), Status::kOk);
+        RingView(rings[i].data(), geometry).control->sleep.dormant.store(0);
+        ASSERT_EQ(send(*crowd.senders[i], crowd.to[i], "again"), Status::kOk);
+    }
+    EXPECT_EQ(crowd.bells(), 0u);
+    for (int i = 0; i < 64; ++i) crowd.receiver.poll(16, crowd.inbox);
     EXPECT_EQ(crowd.inbox.messages.size(), 12u);
 }
 
