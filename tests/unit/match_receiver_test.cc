@@ -123,6 +123,7 @@ TEST(MatchReceiver, a_pattern_for_which_no_probe_asks_again_is_given_up_with_its
     ASSERT_TRUE(rig.receiver.next_offer(rig.senders[0], batch));
     EXPECT_EQ(batch.count, 1u);
     EXPECT_TRUE(rig.receiver.on_end(rig.senders[0], batch.age));
+    EXPECT_FALSE(rig.receiver.probe(pattern, nullptr).found) << "asks in the round that was offered";
     std::array<PostedReceive, 2> posted;
     EXPECT_EQ(rig.receive(2, 9, posted[0]), "fills the memory");
     EXPECT_EQ(rig.request(1, 1, "of the kind"), Outcome::kRecorded);
