@@ -17,7 +17,7 @@ PlanError refuse(std::string message, uint64_t smallest_mailbox_slots = 0) {
     return {.status = Status::kBadParam,
             .smallest_mailbox_slots =
                 smallest_mailbox_slots <= kSlotsMax ? static_cast<uint32_t>(smallest_mailbox_slots) : 0,
-            .message = "" + std::move(message)};
+            .message = std::move(message)};
 }
 
 /// Equation 2 (FC 5.2): the credit region has credit_slots for each peer, and the data region as many.
@@ -54,12 +54,6 @@ std::optional<PlanError> refuse_credited(const Config& config) {
     }
     const uint64_t smallest = smallest_mailbox(config);
     const uint64_t requested = requested_mailbox(config);
-    if (smallest > kSlotsMax) {
-        return refuse(text(config.peers) + " peers with " + text(config.credit_slots) +
-                      " credit_slots need a mailbox of " + text(smallest) + " slots, above the limit of " +
-                      text(kSlotsMax) + "; lower credit_slots");
-    }
-    if (requested >= smallest) return std::nullopt;
     if (config.mode == Mode::kDynamic && config.contact_slots != 0) {
         // Not all peers need to own slots at a time.
         const uint64_t least = uint64_t{2} * config.credit_slots + config.contact_slots;
@@ -70,6 +64,12 @@ std::optional<PlanError> refuse_credited(const Config& config) {
                           " slots of one peer. The smallest mailbox that would do has " + text(least) +
                           " slots: slots_per_peer=" + text((least + config.peers - 1) / config.peers),
                       least);
+    }
+    if (requested >= smallest) return std::nullopt;
+    if (smallest > kSlotsMax) {
+        return refuse(text(config.peers) + " peers with " + text(config.credit_slots) +
+                      " credit_slots need a mailbox of " + text(smallest) + " slots, above the limit of " +
+                      text(kSlotsMax) + "; lower credit_slots");
     }
     return refuse("a mailbox of " + text(requested) + " slots is too small for " + text(config.peers) +
                       " peers with " + text(config.credit_slots) +
@@ -97,12 +97,13 @@ PlanResult plan_static(const Config& config) {
     if (config.rounding == Rounding::kUp && excess_peers != 0) ++quota;
     if (config.rounding != Rounding::kSubset) excess_peers = 0;
 
-    const uint64_t data_region = quota * config.peers + excess_peers;
-    if (credit_region + data_region > kSlotsMax) {
-        return refuse("a mailbox of " + text(requested_mailbox(config)) + " slots rounded up is " +
-                      text(credit_region + data_region) + " slots, above the limit of " + text(kSlotsMax) +
-                      "; choose rounding 'down' or a smaller mailbox");
+    // Whether or not these peers divide it: with a few peers more or less it would be refused.
+    if (config.rounding == Rounding::kUp && requested_mailbox(config) + config.peers - 1 > kSlotsMax) {
+        return refuse("a mailbox of " + text(requested_mailbox(config)) + " slots for " + text(config.peers) +
+                      " peers may be above the limit of " + text(kSlotsMax) +
+                      " slots when it is rounded up; choose rounding 'down' or a smaller mailbox");
     }
+    const uint64_t data_region = quota * config.peers + excess_peers;
     const uint64_t threshold_max = (quota + (excess_peers != 0)) / (config.credit_slots + 1) + 1;
     if (threshold_max > kReturnMax) {
         return refuse("a quota of " + text(quota) + " slots with " + text(config.credit_slots) +
@@ -129,43 +130,58 @@ PlanResult plan_static(const Config& config) {
     return plan;
 }
 
-/// Mailboxes whose shares change while the job runs.
+/// Region and quota of each peer under dynamic mode.
+void divide_dynamic(const Config& config, Plan& plan) {
+    // Static slots (FC 6.3): as many as the credit region has.
+    plan.quota = config.credit_slots;
+    plan.stealing = config.stealing;
+    if (config.contact_slots == 0) return;
+    plan.contact_slots = config.contact_slots;
+    plan.credit_region_slots = 0;
+    plan.data_region_slots = plan.mailbox_slots - plan.contact_slots;
+    // Rounded up: who comes last gets what is left.
+    const uint64_t share = (uint64_t{plan.data_region_slots} + config.peers - 1) / config.peers;
+    const uint64_t beside_credits = share - std::min<uint64_t>(share, config.credit_slots);
+    plan.initial_quota = std::max(plan.quota, static_cast<uint32_t>(beside_credits));
+}
+
+/// Quota and thresholds under growing mode, of a data region that has a slot for each peer at least.
+void divide_growing(const Config& config, Plan& plan) {
+    // A return holds the largest threshold.
+    const uint32_t most = std::min(plan.data_region_slots / config.peers, kReturnMax);
+    plan.quota = std::clamp(config.growing_start, 1u, most);
+    plan.growth = config.growth;
+    plan.growing_step = config.growing_step;
+    plan.threshold = plan.favoured_threshold = growing_threshold(plan.quota, plan.credit_slots);
+}
+
+/// Mailboxes whose shares change while the job runs. A limit is derived from regions that are final.
 PlanResult plan_changing(const Config& config) {
-    const uint32_t mailbox = static_cast<uint32_t>(requested_mailbox(config));
+    const uint64_t mailbox = requested_mailbox(config);
+    const uint64_t credit_region = uint64_t{config.peers} * config.credit_slots;
     Plan plan;
     plan.mode = config.mode;
     plan.peers = config.peers;
-    plan.mailbox_slots = mailbox;
+    plan.mailbox_slots = static_cast<uint32_t>(mailbox);
     plan.credit_slots = config.credit_slots;
-    plan.credit_region_slots = config.peers * config.credit_slots;
-    plan.data_region_slots = mailbox - plan.credit_region_slots;
     plan.piggyback = config.piggyback;
-    const uint32_t equal_share = plan.data_region_slots / config.peers;
-    plan.sender_slots_max = config.sender_slots_max != 0 ? config.sender_slots_max : plan.data_region_slots;
+    if (config.contact_slots == 0 || config.mode != Mode::kDynamic) {
+        plan.credit_region_slots = static_cast<uint32_t>(credit_region);
+        plan.data_region_slots = static_cast<uint32_t>(mailbox - credit_region);
+    }
     if (config.mode == Mode::kDynamic) {
-        // Static slots (FC 6.3): as many as the credit region has.
-        plan.quota = config.credit_slots;
-        plan.stealing = config.stealing;
-        if (config.contact_slots != 0) {
-            plan.contact_slots = config.contact_slots;
-            plan.data_region_slots = mailbox - plan.contact_slots;
-            plan.credit_region_slots = 0;
-            // Rounded up: who comes last gets what is left.
-            const uint32_t share = (plan.data_region_slots + config.peers - 1) / config.peers;
-            plan.initial_quota = std::max(plan.quota, share - std::min(share, config.credit_slots));
-        }
+        divide_dynamic(config, plan);
     } else {
-        plan.quota = std::clamp(config.growing_start, 1u, equal_share);
-        plan.growth = config.growth;
-        plan.growing_step = config.growing_step;
-        plan.threshold = plan.favoured_threshold = growing_threshold(plan.quota, plan.credit_slots);
-        // A return holds the largest threshold.
-        plan.sender_slots_max = std::min(plan.sender_slots_max, kReturnMax);
+        divide_growing(config, plan);
     }
-    if (plan.sender_slots_max < plan.quota) {
-        return refuse("sender_slots_max is " + text(plan.sender_slots_max) + ", and a sender starts with " +
-                      text(plan.quota) + " slots; give at least that, or 0 for no limit");
+    if (config.sender_slots_max != 0 && config.sender_slots_max < plan.quota) {
+        return refuse("sender_slots_max is " + text(config.sender_slots_max) + ", and a sender starts with " +
+                      text(plan.quota) + " slots (" +
+                      (config.mode == Mode::kDynamic ? "credit_slots" : "growing_start") +
+                      "); give at least that, or 0 for no limit");
     }
+    plan.sender_slots_max = config.sender_slots_max != 0 ? config.sender_slots_max : plan.data_region_slots;
+    if (config.mode == Mode::kGrowing) plan.sender_slots_max = std::min(plan.sender_slots_max, kReturnMax);
     return plan;
 }
 
@@ -174,9 +190,11 @@ PlanResult plan_changing(const Config& config) {
 uint32_t contact_slots_for(const Config& config, uint32_t most) {
     if (config.mode != Mode::kDynamic || config.stealing == Stealing::kPaper || most == 0) return 0;
     const uint64_t mailbox = requested_mailbox(config);
-    const uint64_t contact = std::clamp<uint64_t>(mailbox / 64, 1, most);
     const uint64_t one_peer = uint64_t{2} * config.credit_slots;
-    return config.peers == 1 && mailbox < contact + one_peer ? 0 : static_cast<uint32_t>(contact);
+    // A 64th, unless that takes slots that one peer needs.
+    const uint64_t beside_a_peer = mailbox - std::min(mailbox, one_peer);
+    if (config.peers == 1 && beside_a_peer == 0) return 0;
+    return static_cast<uint32_t>(std::clamp<uint64_t>(std::min(mailbox / 64, beside_a_peer), 1, most));
 }
 
 PlanResult plan(const Config& config) {

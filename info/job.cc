@@ -81,6 +81,8 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
         const base::TopologyPtr topology = base::load_topology(why_not_hwloc_);
         locality_ = find_locality(params, topology.get(), why_not_hwloc_);
         options_ = make_options(params, identity, {}, locality_);
+        // Refusals of the device itself end a job as well.
+        if (options_.device_used && !options_.network_used) const shim::ShimDevice device(options_.device);
         direct_ = options_.single_copy && probe_direct_copy().works;
     } catch (const base::SetupError& error) {
         refusal_ = error.what();

@@ -192,7 +192,7 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
         found.connected = true;
         found.name = address.name;
         found.job = address.job;
-        found.node = static_cast<uint16_t>(address.node);
+        found.node = address.node;
         found.pid = address.on_node.segment.pid;
         if (on_node) {
             uint64_t seen = 0;

@@ -39,10 +39,11 @@ std::string listed(const Names& names) {
     return list;
 }
 
+constexpr uint64_t kMailboxSlotsMost = 1u << 24;  // 1 GiB, as btl_velo_mailbox_bytes
+
 /// Slots of a mailbox: those that the user gives each sender, or as many as the mode does well with. The bound in
 /// bytes limits the latter and may not contradict the former.
 uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t senders, bool network) {
-    constexpr uint64_t kSlotsMost = 1u << 24;
     // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
     constexpr uint64_t kUncreditedSlots = 4096;
     // If shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
@@ -56,14 +57,16 @@ uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t
         throw SetupError("btl_velo_mailbox_bytes=" + std::to_string(bytes) + " is less than a slot of " +
                          std::to_string(kPacketBytes) + " bytes; give more, or 0 for no bound");
     }
-    const uint64_t most = bytes != 0 ? bytes / kPacketBytes : kSlotsMost;
+    const uint64_t most = bytes != 0 ? bytes / kPacketBytes : kMailboxSlotsMost;
     if (params.slots != 0) {
         const uint64_t slots = senders * static_cast<uint64_t>(params.slots);
         if (slots <= most) return static_cast<uint32_t>(slots);
         const std::string bound = bytes != 0 ? "btl_velo_mailbox_bytes=" + std::to_string(bytes) +
                                                    " allows fewer; set only one of them"
-                                             : "the largest has " + std::to_string(kSlotsMost * kPacketBytes) +
-                                                   "; lower it, or set btl_velo_mailbox_bytes instead";
+                                             : "the largest has " + std::to_string(kMailboxSlotsMost * kPacketBytes) +
+                                                   "; lower it to at most " +
+                                                   std::to_string(kMailboxSlotsMost / senders) +
+                                                   ", or set btl_velo_mailbox_bytes instead";
         throw SetupError("btl_velo_slots=" + std::to_string(params.slots) + " makes a mailbox of " +
                          std::to_string(slots * kPacketBytes) + " bytes for " + std::to_string(senders) +
                          " senders, and " + bound);
@@ -84,15 +87,12 @@ std::string in_users_words(const flowctl::PlanError& error) {
         {"slots_per_peer", "btl_velo_slots"},
         {"credit_slots", "btl_velo_credit_slots"},
         {"contact_slots", "btl_velo_contact_slots"},
-        {"sender_slots_max", "btl_velo_sender_slots"}};
+        {"sender_slots_max", "btl_velo_sender_slots"},
+        {"growing_start", "btl_velo_growing_start"}};
     for (const auto& [from, to] : words) {
         for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
             text.replace(at, from.size(), to);
         }
-    }
-    if (error.smallest_mailbox_slots != 0) {
-        text += "; where memory is given in bytes, btl_velo_mailbox_bytes=" +
-                std::to_string(error.smallest_mailbox_slots * kPacketBytes);
     }
     return text;
 }
@@ -124,13 +124,31 @@ flowctl::Config flow_control_config(const velo_params_t& params) {
             .growing_step = static_cast<uint32_t>(params.growing_step)};
 }
 
+/// Remedies beside those of flow control, which knows of slots alone.
+std::string other_remedies(const flowctl::PlanError& error, const flowctl::Config& config, velo_params_t params,
+                           bool network) {
+    const bool all_own = config.mode == flowctl::Mode::kStatic || config.mode == flowctl::Mode::kGrowing ||
+                         config.contact_slots == 0;
+    if (all_own && uint64_t{2} * config.peers * config.credit_slots > kMailboxSlotsMost) {
+        return "; the largest mailbox has " + std::to_string(kMailboxSlotsMost) +
+               " slots, with which btl_velo_flow_control=dynamic does: it needs them for the senders that are active";
+    }
+    // The bound in bytes enlarges no mailbox.
+    const uint64_t smallest = error.smallest_mailbox_slots;
+    params.slots = 0;
+    params.mailbox_bytes = static_cast<int>(std::min(smallest, kMailboxSlotsMost) * kPacketBytes);
+    if (smallest == 0 || mailbox_slots(params, config.mode, config.peers, network) < smallest) return "";
+    return "; where memory is given in bytes, btl_velo_mailbox_bytes=" + std::to_string(params.mailbox_bytes);
+}
+
 flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders, bool network) {
     config.peers = senders;
     config.mailbox_slots = mailbox_slots(params, config.mode, senders, network);
     config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));
     const flowctl::PlanResult result = flowctl::plan(config);
     if (const auto* error = std::get_if<flowctl::PlanError>(&result)) {
-        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " + in_users_words(*error));
+        throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " + in_users_words(*error) +
+                         other_remedies(*error, config, params, network));
     }
     return std::get<flowctl::Plan>(result);
 }
@@ -175,20 +193,53 @@ NetworkOptions network_options(const velo_params_t& params, const velo_identity_
             .other_host = identity.other_host};
 }
 
-/// Over a network a packet's source names one process among those of all jobs that meet: the nodes of a job are
-/// numbered from here on, modulo 65536. The jobs of one launcher, which counts them, are far apart, and those of two
+/// Processes that 24 bits tell apart, as EXTOLL's status word does: 65536 nodes of 256 each.
+constexpr uint32_t kNamesMost = 1u << 24;
+constexpr uint32_t kVpids = 256;
+constexpr uint32_t kDeviceNodes = kNamesMost / kVpids;
+
+/// Over a network a packet's source names one process among those of all jobs that meet: the ranks of a job are
+/// numbered from here on, modulo 2^24. The jobs of one launcher, which counts them, are far apart, and those of two
 /// anywhere.
-uint32_t first_node(uint64_t job) {
+uint32_t first_name(uint64_t job) {
     const auto reversed = [](uint32_t bits) {
         uint32_t result = 0;
         for (int i = 0; i < 16; ++i, bits >>= 1) result = result << 1 | (bits & 1);
         return result;
     };
     const uint64_t launcher = (job >> 16) * 0x9e3779b97f4a7c15;
-    return static_cast<uint16_t>(reversed(static_cast<uint32_t>(job)) + (launcher >> 48));
+    return static_cast<uint16_t>(reversed(static_cast<uint32_t>(job)) + (launcher >> 48)) * kVpids;
 }
 
-/// The node and VPID of this process, and the device through which it reaches those of other nodes.
+/// This process's name on the device. An emulated node is one of EXTOLL's as long as 256 VPIDs do for its ranks.
+/// Larger ones, and a network, name processes by rank: no host has a bound of its own, however unequal hosts are.
+uint32_t device_name(const EngineOptions& options, uint32_t node, uint32_t vpid) {
+    const auto ranks_per_node = static_cast<uint32_t>(options.params.ranks_per_node);
+    const uint32_t rank = options.identity.rank;
+    if (options.network_used) return first_name(options.identity.job) + rank;
+    return ranks_per_node <= kVpids ? node * kVpids + vpid : rank;
+}
+
+/// Looks at the whole job, so that all its ranks come to the same end.
+void check_names(const EngineOptions& options) {
+    const uint32_t ranks = options.identity.job_size;
+    const auto ranks_per_node = static_cast<uint32_t>(options.params.ranks_per_node);
+    if (ranks > kNamesMost) {
+        throw SetupError("a job of " + std::to_string(ranks) + " ranks has more than the " +
+                         std::to_string(kNamesMost) +
+                         " that the device tells apart (24 bits); start fewer, or " +
+                         (options.network_used ? "set btl to others than velo" : "leave btl_velo_ranks_per_node out"));
+    }
+    if (options.network_used || ranks_per_node > kVpids) return;
+    const uint32_t nodes = (ranks + ranks_per_node - 1) / ranks_per_node;
+    if (nodes <= kDeviceNodes) return;
+    throw SetupError("btl_velo_ranks_per_node=" + std::to_string(ranks_per_node) + " makes " + std::to_string(nodes) +
+                     " nodes of " + std::to_string(ranks) + " ranks, and the software device tells " +
+                     std::to_string(kDeviceNodes) + " apart; set it to " +
+                     std::to_string((ranks + kDeviceNodes - 1) / kDeviceNodes) + " or more");
+}
+
+/// The node and name of this process, and the device through which it reaches those of other nodes.
 void choose_device(EngineOptions& options) {
     const velo_params_t& params = options.params;
     const velo_identity_t& identity = options.identity;
@@ -205,19 +256,12 @@ void choose_device(EngineOptions& options) {
     if (wanted == "sim" && other_hosts) {
         options.no_network = "btl_velo_device=sim reaches what shares memory with this rank";
     }
-    const uint32_t node = emulated ? identity.rank / ranks_per_node : identity.host;
-    const uint32_t vpid = emulated ? identity.rank % ranks_per_node : identity.local_rank;
-    options.node = node;
-    options.device.node = static_cast<uint16_t>(options.network_used ? first_node(identity.job) + node : node);
-    options.device.vpid = static_cast<uint8_t>(vpid);
-    if (!options.device_used || (node <= UINT16_MAX && vpid <= UINT8_MAX)) return;
-    if (node > UINT16_MAX) {
-        throw SetupError(emulated ? "btl_velo_ranks_per_node=" + std::to_string(ranks_per_node) +
-                                        " makes more than 65536 nodes"
-                                  : "the job is on more than 65536 hosts, which is as many as velo can tell apart");
-    }
-    throw SetupError("rank " + std::to_string(identity.rank) + " is the " + std::to_string(vpid + 1) +
-                     "th of its host, and a host has at most 256 that reach others; spread the ranks over more hosts");
+    options.node = emulated ? identity.rank / ranks_per_node : identity.host;
+    if (!options.device_used) return;
+    check_names(options);
+    const uint32_t name = device_name(options, options.node, emulated ? identity.rank % ranks_per_node : 0);
+    options.device.node = static_cast<uint16_t>(name / kVpids);
+    options.device.vpid = static_cast<uint8_t>(name % kVpids);
 }
 
 /// Processes of the job that may send to one of it through the device. All processes plan for the same number, the most

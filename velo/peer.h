@@ -51,7 +51,7 @@ struct velo_peer {
     bool loss_reported = false;       ///< the host knows that something was lost with it
     bool attachable =
         true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
-    uint16_t node = 0;  ///< of its job
+    uint32_t node = 0;  ///< of its job
     int32_t pid = 0;
     uint64_t job = 0;
     void* context = nullptr;  ///< the host's

@@ -1,9 +1,11 @@
 // Division of a mailbox: thresholds, rounding, and what is refused with which advice.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "flowctl/plan.h"
 
@@ -237,6 +239,142 @@ TEST(Plan, mode_none_takes_any_mailbox_and_divides_nothing) {
     EXPECT_EQ(plan.mailbox_slots, 5u);
     EXPECT_EQ(plan.credit_region_slots, 0u);
     EXPECT_EQ(plan.quota, 0u);
+}
+
+/// Sizes at and around those where a bound could stand, in order.
+std::vector<uint32_t> sizes(uint32_t most) {
+    std::vector<uint32_t> all;
+    for (uint32_t size = 1; size <= 70; ++size) all.push_back(size);
+    for (uint64_t power = 128; power <= most; power *= 2) {
+        for (const int64_t beside : {-70, -3, -2, -1, 0, 1, 2, 3, 70}) {
+            all.push_back(static_cast<uint32_t>(static_cast<int64_t>(power) + beside));
+        }
+    }
+    std::erase_if(all, [most](uint32_t size) { return size > most; });
+    std::ranges::sort(all);
+    return all;
+}
+
+/// A size is refused between two that are accepted: 0 where there is none.
+template <class Accepts>
+uint32_t gap_in(const std::vector<uint32_t>& along, Accepts&& accepts) {
+    uint32_t refused_at = 0;
+    bool accepted_before = false;
+    for (const uint32_t size : along) {
+        if (accepts(size)) {
+            if (accepted_before && refused_at != 0) return refused_at;
+            accepted_before = true;
+        } else if (accepted_before && refused_at == 0) {
+            refused_at = size;
+        }
+    }
+    return 0;
+}
+
+/// Plans of all modes, as processes make them of `contact_most` contact slots.
+template <class Visit>
+void for_each_kind(Visit&& visit) {
+    for (const auto& [mode, name] : kModeNames) {
+        for (const Stealing stealing : {Stealing::kSilent, Stealing::kTurns, Stealing::kPaper}) {
+            for (const uint32_t credit_slots : {1u, 2u, 255u}) {
+                for (const uint32_t contact_most : {0u, 1u, 64u, 65535u}) {
+                    for (const uint32_t sender_slots : {0u, 5u, 300u}) {
+                        visit(Config{.mode = mode,
+                                     .credit_slots = credit_slots,
+                                     .sender_slots_max = sender_slots,
+                                     .stealing = stealing},
+                              contact_most);
+                    }
+                }
+            }
+        }
+    }
+}
+
+bool is_planned(Config config, uint32_t contact_most) {
+    config.contact_slots = contact_slots_for(config, contact_most);
+    return std::holds_alternative<Plan>(plan(config));
+}
+
+TEST(Plan, no_number_of_peers_is_refused_between_two_that_are_accepted) {
+    const std::vector<uint32_t> peers = sizes(1u << 25);
+    for_each_kind([&](Config config, uint32_t contact_most) {
+        for (const uint32_t mailbox : {0u, 4u, 64u, 4096u, 65536u, 1u << 24, UINT32_MAX}) {
+            for (const Rounding rounding : {Rounding::kSubset, Rounding::kUp, Rounding::kDown}) {
+                config.mailbox_slots = mailbox;
+                config.rounding = rounding;
+                const uint32_t gap = gap_in(peers, [&](uint32_t count) {
+                    config.peers = count;
+                    return is_planned(config, contact_most);
+                });
+                ASSERT_EQ(gap, 0u) << to_string(config.mode) << ", mailbox of " << mailbox;
+            }
+        }
+    });
+}
+
+TEST(Plan, no_mailbox_is_refused_between_two_that_are_accepted) {
+    const std::vector<uint32_t> mailboxes = sizes(1u << 25);
+    for_each_kind([&](Config config, uint32_t contact_most) {
+        for (const uint32_t peers : {1u, 2u, 3u, 8u, 1024u, 32768u}) {
+            config.peers = peers;
+            const uint32_t gap = gap_in(mailboxes, [&](uint32_t slots) {
+                config.mailbox_slots = slots;
+                return is_planned(config, contact_most);
+            });
+            ASSERT_EQ(gap, 0u) << to_string(config.mode) << ", " << peers << " peers";
+        }
+    });
+}
+
+TEST(Plan, regions_are_parts_of_the_mailbox_and_limits_are_parts_of_regions) {
+    for_each_kind([](Config config, uint32_t contact_most) {
+        for (const uint32_t peers : sizes(1u << 17)) {
+            config.peers = peers;
+            for (const uint32_t mailbox : {5u, 4096u, 65536u}) {
+                config.mailbox_slots = mailbox;
+                config.contact_slots = contact_slots_for(config, contact_most);
+                const PlanResult result = plan(config);
+                const auto* made = std::get_if<Plan>(&result);
+                if (made == nullptr || made->credit_slots == 0) continue;
+                ASSERT_EQ(uint64_t{made->data_region_slots} + made->credit_region_slots + made->contact_slots,
+                          made->mailbox_slots);
+                ASSERT_GE(made->data_region_slots, made->quota);
+                if (config.mode == Mode::kStatic) continue;
+                ASSERT_GE(made->sender_slots_max, made->quota);
+                if (config.sender_slots_max == 0) {
+                    ASSERT_EQ(made->sender_slots_max,
+                              config.mode == Mode::kGrowing ? std::min(made->data_region_slots, kReturnMax)
+                                                            : made->data_region_slots)
+                        << "no limit was asked for";
+                }
+            }
+        }
+    });
+}
+
+TEST(Plan, contact_slots_leave_a_peer_its_slots_wherever_the_mailbox_has_them) {
+    for (const uint32_t credit_slots : {1u, 2u, 100u, 255u}) {
+        Config config = {.mode = Mode::kDynamic, .peers = 2, .credit_slots = credit_slots};
+        for (config.mailbox_slots = 1; config.mailbox_slots < 2000; ++config.mailbox_slots) {
+            config.contact_slots = contact_slots_for(config, 64);
+            const bool enough = config.mailbox_slots > 2 * credit_slots;
+            ASSERT_EQ(std::holds_alternative<Plan>(plan(config)), enough) << config.mailbox_slots;
+            if (!enough) {
+                ASSERT_EQ(refused(config).smallest_mailbox_slots, 2 * credit_slots + 1);
+            }
+        }
+    }
+}
+
+TEST(Plan, a_limit_below_what_a_sender_starts_with_is_refused_with_what_gives_it_that) {
+    expect_says(refused({.mode = Mode::kDynamic, .peers = 2, .credit_slots = 3, .sender_slots_max = 2}),
+                "credit_slots");
+    expect_says(refused({.mode = Mode::kGrowing, .peers = 2, .sender_slots_max = 2, .growing_start = 3}),
+                "growing_start");
+    const Config large = {
+        .mode = Mode::kGrowing, .peers = 1, .mailbox_slots = 1u << 20, .growing_start = UINT32_MAX};
+    EXPECT_EQ(accepted(large).quota, kReturnMax) << "a return holds no larger threshold";
 }
 
 TEST(Mode, every_name_parses_to_the_mode_it_came_from) {
