@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -418,22 +419,23 @@ TEST(OnNode, garbage_in_one_ring_closes_that_ring_only_even_when_a_nested_poll_f
     EXPECT_EQ(losses[0].name, 2u);
 }
 
-/// Twelve senders, more than are always polled.
+/// Twelve senders, more than are always polled, unless a test wants another number.
 struct Crowd {
-    OnNode receiver{config_for(1000)};
+    OnNode receiver{config_for(1'000'000)};
     std::vector<std::unique_ptr<OnNode>> senders;
     std::vector<PeerIndex> to;
     Inbox inbox;
 
-    Crowd() {
-        for (uint64_t i = 0; i < 12; ++i) {
+    explicit Crowd(uint64_t count = 12) {
+        for (uint64_t i = 0; i < count; ++i) {
             senders.push_back(std::make_unique<OnNode>(config_for(i)));
             to.push_back(0);
             EXPECT_EQ(senders[i]->connect(receiver.address(), to[i]), Status::kOk);
-            EXPECT_EQ(send(*senders[i], to[i], "first"), Status::kOk);
+            // The others' contacts may fill the ring for them.
+            while (send(*senders[i], to[i], "first") == Status::kAgain) receiver.poll(16, inbox);
         }
         receiver.poll(16, inbox);
-        EXPECT_EQ(inbox.messages.size(), 12u);
+        EXPECT_EQ(inbox.messages.size(), count);
         inbox.messages.clear();
         for (int i = 0; i < 10000; ++i) receiver.poll(16, inbox);
     }
@@ -470,6 +472,54 @@ TEST(OnNode, a_message_whose_bell_was_not_rung_is_found) {
     EXPECT_EQ(crowd.bells(), 0u);
     for (int i = 0; i < 64; ++i) crowd.receiver.poll(16, crowd.inbox);
     EXPECT_EQ(crowd.inbox.messages.size(), 12u);
+}
+
+/// Peers beyond the doorbells, and the descriptors for two processes a peer in one.
+struct Host : testing::Test {
+    static constexpr uint64_t kSenders = 1040;
+    rlimit before{};
+
+    Host() {
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+        const rlimit most = {before.rlim_max, before.rlim_max};
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &most), 0);
+    }
+    ~Host() override { setrlimit(RLIMIT_NOFILE, &before); }
+};
+
+TEST_F(Host, a_process_talks_with_1040_others_both_ways_asleep_or_not) {
+    Crowd crowd(kSenders);
+    EXPECT_EQ(crowd.receiver.peers(), kSenders);
+    for (size_t i = 0; i < kSenders; ++i) ASSERT_EQ(send(*crowd.senders[i], crowd.to[i], "again"), Status::kOk);
+    EXPECT_EQ(crowd.bells(), kSenders - 8) << "all beyond the eight that are always polled";
+    crowd.receiver.poll(16, crowd.inbox);
+    ASSERT_EQ(crowd.inbox.messages.size(), kSenders);
+    std::set<uint64_t> heard;
+    for (const auto& [from, text] : crowd.inbox.messages) heard.insert(crowd.receiver.name(from));
+    EXPECT_EQ(heard.size(), kSenders);
+    Inbox answers;
+    for (uint32_t index = 0; index < kSenders; ++index) {
+        ASSERT_EQ(send(crowd.receiver, PeerIndex(index), "answer"), Status::kOk);
+        crowd.senders[crowd.receiver.name(PeerIndex(index))]->poll(16, answers);
+    }
+    EXPECT_EQ(answers.messages.size(), kSenders);
+    std::vector<PeerIndex> died;
+    for (int i = 0; i < 2000; ++i) crowd.receiver.poll_liveness(died);
+    EXPECT_TRUE(died.empty());
+}
+
+TEST_F(Host, peers_that_share_a_bell_are_woken_by_it) {
+    Crowd crowd(kSenders);
+    // The index of a peer is the order in which it was met: the first, and the one past the last bell.
+    for (const size_t index : {size_t{0}, size_t{1024}}) {
+        const size_t sender = crowd.receiver.name(PeerIndex(static_cast<uint32_t>(index)));
+        ASSERT_EQ(send(*crowd.senders[sender], crowd.to[sender], "again"), Status::kOk);
+        // Others fall asleep in its place meanwhile. The sweep would come to it after a thousand polls.
+        for (int i = 0; i < 3; ++i) crowd.receiver.poll(16, crowd.inbox);
+        ASSERT_EQ(crowd.inbox.messages.size(), 1u) << index;
+        EXPECT_EQ(crowd.inbox.messages[0].first, PeerIndex(static_cast<uint32_t>(index)));
+        crowd.inbox.messages.clear();
+    }
 }
 
 TEST(OnNode, many_threads_meet_and_talk_at_once) {

@@ -13,7 +13,7 @@ namespace velo::shm {
 struct OnNode::Layout {
     size_t contacts = base::SharedSegment::kHeaderBytes;
     size_t doorbells = contacts + base::round_up(ContactRing::bytes_for(kContacts), kLineBytes);
-    size_t coop_claims = doorbells + base::round_up(kDoorbellWords * sizeof(std::atomic<uint64_t>), kLineBytes);
+    size_t coop_claims = doorbells + base::round_up(kDoorbells / 8, kLineBytes);
     size_t atu = coop_claims + kCoopBlocks * sizeof(ClaimLine);
     size_t bytes;
 
@@ -256,15 +256,13 @@ bool OnNode::stop_polling(PeerIndex index) {
 void OnNode::fall_asleep(PeerIndex index) {
     Peer& peer = *peers_[index];
     peer.silent_polls = 0;
-    // Without a doorbell for it, it stays polled.
-    if (index >= kDoorbellWords * 64 || !stop_polling(index)) return;
+    if (!stop_polling(index)) return;
     peer.in.set_dormant(true, index);
     dormant_.push_back(index);
 }
 
 void OnNode::ring_doorbell(Peer& peer) {
-    const uint32_t doorbell = peer.out.doorbell_index();
-    if (doorbell >= kDoorbellWords * 64) return;
+    const uint32_t doorbell = peer.out.doorbell_index() % kDoorbells;  // the peer's word may be anything
     peer.doorbells[doorbell / 64].fetch_or(uint64_t{1} << doorbell % 64, std::memory_order_release);
     ++counters_.doorbells_rung;
 }
@@ -281,11 +279,13 @@ void OnNode::wake(PeerIndex index) {
 }
 
 void OnNode::answer_doorbells() {
-    for (uint32_t word = 0; word * 64 < peers_.size() && word < kDoorbellWords; ++word) {
-        if (doorbells_[word].load(std::memory_order_relaxed) == 0) continue;
-        uint64_t rung = doorbells_[word].exchange(0, std::memory_order_acquire);
-        for (; rung != 0; rung &= rung - 1) {
-            wake(PeerIndex(word * 64 + static_cast<uint32_t>(std::countr_zero(rung))));
+    const auto peers = static_cast<uint32_t>(peers_.size());
+    for (uint32_t first = 0; first < std::min(peers, kDoorbells); first += 64) {
+        std::atomic<uint64_t>& word = doorbells_[first / 64];
+        if (word.load(std::memory_order_relaxed) == 0) continue;
+        for (uint64_t rung = word.exchange(0, std::memory_order_acquire); rung != 0; rung &= rung - 1) {
+            uint32_t index = first + static_cast<uint32_t>(std::countr_zero(rung));
+            for (; index < peers; index += kDoorbells) wake(PeerIndex(index));  // all of this bell
         }
     }
     if (dormant_.empty()) return;

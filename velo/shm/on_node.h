@@ -251,7 +251,7 @@ class OnNode {
   private:
     using ContactRing = base::MpscRing<Contact>;
     static constexpr uint32_t kContacts = 64;
-    static constexpr uint32_t kDoorbellWords = 16;
+    static constexpr uint32_t kDoorbells = 1024;  ///< bits; peers whose indices differ by a multiple share one
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
