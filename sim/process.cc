@@ -31,7 +31,7 @@ velo_host_t Process::host() {
         const auto rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) - 1;
         static_cast<Process*>(self)->take(path, rank, tag, static_cast<const std::byte*>(data), bytes);
     };
-    host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint8_t) {
+    host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint64_t, uint8_t) {
         Process& process = *static_cast<Process*>(self);
         process.connected(path == VELO_PATH_DEVICE
                               ? process.device_->process_of(peer->device_addr())

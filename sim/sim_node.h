@@ -53,6 +53,7 @@ class SimNode {
 
     // The parts of an engine ask this of shm::OnNode, whose header describes each.
 
+    [[nodiscard]] uint64_t name(shm::PeerIndex peer) const { return rank_of(peer); }
     [[nodiscard]] shm::OnNodeAddress address() const;
     Status connect(const shm::OnNodeAddress& address, shm::PeerIndex& peer, base::Failure* failure);
     [[nodiscard]] shm::RingProducer::Room reserve(shm::PeerIndex peer, uint32_t bytes, Status& status);

@@ -217,6 +217,7 @@ class Engine {
                                parts_.core.clock.now() - parts_.core.device_event_ns);
     }
     void run_timers(uint64_t now);
+    [[gnu::noinline, gnu::cold]] void report_unconnected(velo_path_t path, velo_peer& peer, uint8_t tag);
 
     Parts<S> parts_;
     DevicePause device_pause_;
@@ -224,6 +225,17 @@ class Engine {
     uint64_t next_timer_ns_ = 0;
     std::array<bool, 256> accepted_{};  ///< tags that the host takes, and so will go on taking
 };
+
+template <class S>
+void Engine<S>::report_unconnected(velo_path_t path, velo_peer& peer, uint8_t tag) {
+    auto& core = parts_.core;
+    const velo_host_t& host = core.options.host;
+    if (host.unconnected == nullptr) return;
+    const uint64_t name = path == VELO_PATH_ON_NODE ? core.on_node.name(peer.node_index())
+                                                    : core.device->peer(peer.device_addr()).host_name;
+    base::Unlocked unlocked(core.lock);
+    host.unconnected(host.context, path, &peer, name, tag);
+}
 
 /// Hands messages up, with the lock given up around the host's part.
 template <class S>
@@ -244,10 +256,10 @@ struct Engine<S>::Handler {
             engine.parts_.matching.receive(peer, tag, data, bytes))
             return;
         if (message_class == MessageClass::kHost) {
+            if (!peer.context) [[unlikely]]
+                engine.report_unconnected(kPath, peer, tag);
             base::Unlocked unlocked(engine.parts_.core.lock);
             const velo_host_t& host = engine.parts_.core.options.host;
-            if (!peer.context && host.unconnected) [[unlikely]]
-                host.unconnected(host.context, kPath, &peer, tag);
             host.receive(host.context, kPath, peer.context, tag, data, bytes);
         } else if (message_class == MessageClass::kEngine) {
             engine.parts_.messages.receive(peer, data, bytes);

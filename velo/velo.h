@@ -188,9 +188,10 @@ typedef struct {
     /* A message, valid and writable during the call. `peer_context`: see velo_connect; NULL until then. */
     void (*receive)(void* context, velo_path_t path, void* peer_context, uint8_t tag, void* data,
                     size_t bytes);
-    /* A message has come from a peer whose context is NULL. The host may connect it now, before `receive` is called.
-     * May be NULL. */
-    void (*unconnected)(void* context, velo_path_t path, velo_peer_t* peer, uint8_t tag);
+    /* A message has come from a peer whose context is NULL, and which has called itself `name` (velo_identity_t) at its
+     * first contact. The host may connect that process now, before `receive` is called; it proves to be the sender
+     * where velo_connect gives `peer`. May be NULL. */
+    void (*unconnected)(void* context, velo_path_t path, velo_peer_t* peer, uint64_t name, uint8_t tag);
     /* A message that velo_send queued has left. */
     void (*sent)(void* context, velo_send_t* send, int status);
     /* Of an operation that failed, the host has heard before, by peer_ended or job_failed. */

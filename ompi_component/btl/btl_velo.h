@@ -134,7 +134,7 @@ int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t
                            mca_btl_base_endpoint_t **peers, struct opal_bitmap_t *reachable);
 int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
                            mca_btl_base_endpoint_t **peers);
-void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint8_t tag);
+void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint64_t name, uint8_t tag);
 void mca_btl_velo_free_processes(void);
 velo_peer_t *mca_btl_velo_connect_match(opal_proc_t *proc);
 void mca_btl_velo_disconnect_match(const opal_proc_t *proc);

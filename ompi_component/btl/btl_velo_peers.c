@@ -275,40 +275,48 @@ int mca_btl_velo_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t
 }
 
 struct search {
-    const velo_peer_t *wanted;
+    uint64_t name;
     bool found;
 };
 
-/* True: the search is at its end. */
-static bool connect_next(void *context, uint64_t key)
+static bool is_searched(void *context, uint64_t name)
 {
     struct search *search = context;
-    const opal_process_name_t name = {.jobid = (uint32_t) (key >> 32), .vpid = (uint32_t) key};
-    mca_btl_velo_process_t *process = find_process(key);
-    opal_proc_t *proc;
 
-    if ((NULL == process || NULL == process->on_node.peer) && key != key_of(&opal_proc_local_get()->proc_name)) {
-        proc = opal_proc_for_name(name);
-        process = NULL == proc ? NULL : connect_to(proc, false);
-    }
-    search->found = NULL != process && search->wanted == process->on_node.peer;
+    search->found = name == search->name;
     return search->found;
 }
 
-/* A peer may use this process before this process uses the peer. All that is known of it then is where its messages
- * come from, so processes are connected one by one until one of them proves to be it. */
-void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint8_t tag)
+/* The process of that name, which is connected if it is in a communicator with this one. NULL: it is not. */
+static mca_btl_velo_process_t *connect_named(uint64_t key)
 {
-    struct search search = {.wanted = peer, .found = false};
+    const opal_process_name_t name = {.jobid = (uint32_t) (key >> 32), .vpid = (uint32_t) key};
+    struct search search = {.name = key, .found = false};
+    mca_btl_velo_process_t *process = find_process(key);
+    opal_proc_t *proc;
+
+    if ((NULL != process && NULL != process->on_node.peer) || key == key_of(&opal_proc_local_get()->proc_name)) {
+        return process;
+    }
+    mca_btl_velo_for_each_name(is_searched, &search);
+    proc = search.found ? opal_proc_for_name(name) : NULL;
+    return NULL == proc ? NULL : connect_to(proc, false);
+}
+
+/* A peer may use this process before this process uses the peer. The one process is looked up that it says it is. Its
+ * address, which Open MPI has from that process, then proves whether the message was of it. */
+void mca_btl_velo_unconnected(void *context, velo_path_t path, velo_peer_t *peer, uint64_t name, uint8_t tag)
+{
+    const mca_btl_velo_process_t *process;
 
     (void) context;
     if (!VELO_RECEIVE_CONNECTS(tag, VELO_PATH_ON_NODE == path)) {
         return;
     }
     OPAL_THREAD_LOCK(&mca_btl_velo_component.processes_lock);
-    mca_btl_velo_for_each_name(connect_next, &search);
+    process = connect_named(name);
     OPAL_THREAD_UNLOCK(&mca_btl_velo_component.processes_lock);
-    if (!search.found) {
+    if (NULL == process || process->on_node.peer != peer) {
         opal_output_verbose(1, opal_btl_base_framework.framework_output,
                             "velo: a message with tag %d is of a process that is in no communicator of this one", tag);
     }

@@ -173,7 +173,7 @@ class SoakHost {
             const auto rank = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from)) - 1;
             static_cast<SoakHost*>(self)->received(rank, tag, static_cast<const std::byte*>(data), bytes);
         };
-        host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint8_t) {
+        host.unconnected = [](void* self, velo_path_t path, velo_peer_t* peer, uint64_t, uint8_t) {
             SoakHost& me = *static_cast<SoakHost*>(self);
             me.connect(path == VELO_PATH_DEVICE ? me.device_.process_of(peer->device_addr())
                                                 : me.engine_->parts().core.on_node.rank_of(peer->node_index()));

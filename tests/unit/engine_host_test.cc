@@ -135,7 +135,8 @@ TEST_P(EngineHost, a_peer_can_be_connected_when_its_first_message_is_here) {
     Rank receiver(threaded(GetParam()), 1, 2);
     std::vector<velo_peer_t*> unknown;
     velo_peer_t* connected = nullptr;
-    receiver.on_unconnected = [&](velo_peer_t* peer) {
+    receiver.on_unconnected = [&](velo_peer_t* peer, uint64_t name) {
+        EXPECT_EQ(name, uint64_t{77} << 32);
         unknown.push_back(peer);
         if (unknown.size() == 2) connected = Job::connect(receiver, sender);
     };

@@ -74,9 +74,9 @@ class Rank {
             .accepts = [](void* self, uint8_t) { return static_cast<Rank*>(self)->accepts; },
             .receive = &Rank::receive,
             .unconnected =
-                [](void* self, velo_path_t, velo_peer_t* peer, uint8_t) {
+                [](void* self, velo_path_t, velo_peer_t* peer, uint64_t name, uint8_t) {
                     auto& rank = *static_cast<Rank*>(self);
-                    if (rank.on_unconnected) rank.on_unconnected(peer);
+                    if (rank.on_unconnected) rank.on_unconnected(peer, name);
                 },
             .sent = &Rank::sent,
             .rma_done = &Rank::rma_done,
@@ -122,7 +122,7 @@ class Rank {
     std::vector<std::string> log;
     std::vector<Failed> failures;
     std::function<void(const Received&)> on_receive;
-    std::function<void(velo_peer_t*)> on_unconnected;
+    std::function<void(velo_peer_t*, uint64_t)> on_unconnected;
     std::function<void()> on_sent;
     std::function<void()> on_done;
     std::function<void()> on_failure;

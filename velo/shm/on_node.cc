@@ -45,7 +45,7 @@ OnNodeAddress OnNode::address() const {
 }
 
 Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer, base::Failure* failure) {
-    if (const auto known = by_name_.find(address.name); known != by_name_.end()) {
+    if (const auto known = by_token_.find(address.segment.token); known != by_token_.end()) {
         peer = known->second;
         return Status::kOk;
     }
@@ -80,7 +80,7 @@ Status OnNode::connect(const OnNodeAddress& address, PeerIndex& peer, base::Fail
         peers_[index] = std::move(entry);
         spare_peers_.pop_back();
     }
-    by_name_.emplace(address.name, peer);
+    by_token_.emplace(address.segment.token, peer);
     return Status::kOk;
 }
 
@@ -180,8 +180,8 @@ void OnNode::try_contact(UnansweredContact waiting, uint64_t now) {
     const Status status = answer_contact(waiting.contact, waiting.failure);
     if (status == Status::kOk) return;
     if (status == Status::kProtocol) return refuse_contact(waiting, Loss::Cause::kGarbage);
-    const auto known = by_name_.find(waiting.contact.sender.name);
-    const bool gone = known != by_name_.end()
+    const auto known = by_token_.find(waiting.contact.sender.segment.token);
+    const bool gone = known != by_token_.end()
                           ? peers_[known->second]->dead
                           : kill(waiting.contact.sender.segment.pid, 0) != 0 && errno == ESRCH;
     if (gone) return refuse_contact(waiting, Loss::Cause::kSenderGone);
@@ -194,7 +194,7 @@ void OnNode::try_contact(UnansweredContact waiting, uint64_t now) {
 void OnNode::refuse_contact(const UnansweredContact& waiting, Loss::Cause cause) {
     ++counters_.contacts_refused;
     const OnNodeAddress& sender = waiting.contact.sender;
-    if (const auto known = by_name_.find(sender.name); known != by_name_.end()) {
+    if (const auto known = by_token_.find(sender.segment.token); known != by_token_.end()) {
         return lose(known->second, cause, waiting.failure);
     }
     if (losses_.size() == kLossesMax) return;
@@ -216,7 +216,7 @@ bool OnNode::disconnect(PeerIndex index) {
     stop_polling(index);
     std::erase(dormant_, index);
     life_.remove(index);
-    by_name_.erase(peer.name);
+    by_token_.erase(peer.segment.address().token);
     // A range that was never mapped stays unused: to keep it for another peer is not worth a case of its own.
     if (peer.out_memory) {
         spare_rings_.push_back({.offset = peer.out_offset, .memory = std::move(peer.out_memory)});

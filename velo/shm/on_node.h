@@ -342,7 +342,7 @@ class OnNode {
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<PeerIndex> spare_peers_;
     std::vector<SpareRing> spare_rings_;
-    std::unordered_map<uint64_t, PeerIndex> by_name_;
+    std::unordered_map<uint64_t, PeerIndex> by_token_;
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;
     std::vector<UnansweredContact> unanswered_;
