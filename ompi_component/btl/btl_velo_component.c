@@ -24,7 +24,9 @@ OPAL_DECLSPEC mca_btl_velo_component_t mca_btl_velo_component = {
         {
             .btl_version =
                 {
-                    MCA_BTL_DEFAULT_VERSION("velo"),
+                    VELO_BTL_BASE_VERSION,
+                    .mca_component_name = "velo",
+                    MCA_BASE_MAKE_VERSION(component, VELO_MAJOR_VERSION, VELO_MINOR_VERSION, VELO_RELEASE_VERSION),
                     .mca_open_component = component_open,
                     .mca_close_component = component_close,
                     .mca_register_component_params = component_register,

@@ -37,7 +37,7 @@ OMPI_DECLSPEC mca_mtl_base_component_2_0_0_t mca_mtl_velo_component = {
         {
             MCA_MTL_BASE_VERSION_2_0_0,
             .mca_component_name = "velo",
-            MCA_BASE_MAKE_VERSION(component, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION),
+            MCA_BASE_MAKE_VERSION(component, VELO_MAJOR_VERSION, VELO_MINOR_VERSION, VELO_RELEASE_VERSION),
             .mca_open_component = component_open,
             .mca_close_component = component_close,
             .mca_query_component = component_query,

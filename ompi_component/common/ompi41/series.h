@@ -27,6 +27,9 @@
 #define VELO_PMIX_STRING OPAL_STRING
 #define VELO_PMIX_UINT32 OPAL_UINT32
 
+/* The interface of BTLs. */
+#define VELO_BTL_BASE_VERSION MCA_BTL_BASE_VERSION_3_1_0
+
 /* Flags of a module beside those of every series. */
 #define VELO_MODULE_FLAGS 0
 

@@ -27,6 +27,9 @@
 #define VELO_PMIX_STRING PMIX_STRING
 #define VELO_PMIX_UINT32 PMIX_UINT32
 
+/* The interface of BTLs. */
+#define VELO_BTL_BASE_VERSION MCA_BTL_BASE_VERSION_3_3_0
+
 /* Flags of a module beside those of every series: a put's callback means that its data is visible at the target. */
 #define VELO_MODULE_FLAGS MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION
 
