@@ -32,9 +32,12 @@ bool exists(const std::string& path) {
     return ::stat(path.c_str(), &found) == 0;
 }
 
-}  // namespace
+struct Expanded {
+    std::string path;
+    bool ranked = false;  ///< the rank is in it
+};
 
-std::string CreditTrace::path_of(std::string_view pattern, uint64_t job, uint32_t rank) {
+Expanded expand(std::string_view pattern, uint64_t job, uint32_t rank) {
     std::string path;
     bool ranked = false;
     for (size_t at = 0; at < pattern.size(); ++at) {
@@ -48,7 +51,20 @@ std::string CreditTrace::path_of(std::string_view pattern, uint64_t job, uint32_
         ranked |= next == 'r';
         ++at;
     }
-    return ranked ? path : path + "." + std::to_string(rank);
+    return {path, ranked};
+}
+
+}  // namespace
+
+std::string CreditTrace::path_of(std::string_view pattern, uint64_t job, uint32_t rank) {
+    const Expanded expanded = expand(pattern, job, rank);
+    return expanded.ranked ? expanded.path : expanded.path + "." + std::to_string(rank);
+}
+
+bool CreditTrace::names_directory(std::string_view pattern, uint64_t job, uint32_t rank) {
+    const std::string path = expand(pattern, job, rank).path;
+    struct stat found;
+    return path.ends_with('/') || (::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode));
 }
 
 std::unique_ptr<CreditTrace> CreditTrace::open(const std::string& path, const Header& header,

@@ -42,6 +42,9 @@ class CreditTrace {
     /// Path of the rank's file: %r is its rank, %j its job, %% a percent sign; without %r, ".RANK" is added.
     [[gnu::cold]] static std::string path_of(std::string_view pattern, uint64_t job, uint32_t rank);
 
+    /// Whether `pattern`, without the ".RANK" that may be added, names a directory, in which no file is named.
+    [[gnu::cold]] static bool names_directory(std::string_view pattern, uint64_t job, uint32_t rank);
+
     /// Creates the file, over one that is there. nullptr: why stands in `error`, and in `common` whether
     /// other processes of the job can be expected to fail likewise.
     [[gnu::cold]] static std::unique_ptr<CreditTrace> open(const std::string& path, const Header& header,

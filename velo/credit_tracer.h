@@ -73,6 +73,11 @@ void CreditTracer<Env>::start() {
     const bool shared = pattern.find('%') >= pattern.rfind('/') + 1;
     std::string error;
     bool common = false;
+    if (CreditTrace::names_directory(pattern, identity.job, identity.rank)) {
+        tell(shared, "btl_velo_trace: " + std::string(pattern) +
+                         " is a directory; name a file in it; this job goes on without a trace");
+        return;
+    }
     trace_ = CreditTrace::open(path, header, error, common);
     if (!trace_) {
         tell(common && shared, error + "; this job goes on without a trace");

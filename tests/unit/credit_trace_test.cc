@@ -335,6 +335,17 @@ TEST(CreditTracePath, rank_and_job_have_their_places) {
     EXPECT_EQ(CreditTrace::path_of("%x", 7, 3), "%x.3");
 }
 
+TEST_F(CreditTraceFiles, a_name_of_a_directory_is_refused_and_nothing_is_made_beside_it) {
+    for (const std::string& name : {directory, directory + "/", directory + "/none/", directory + "/%r/"}) {
+        Job job(2, params(name.c_str()));
+        ASSERT_FALSE(job[0].log.empty()) << name;
+        EXPECT_NE(job[0].log[0].find(name + " is a directory; name a file in it"), std::string::npos) << job[0].log[0];
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory + ".0")) << "beside the directory";
+    EXPECT_FALSE(std::filesystem::exists(directory + "/.0")) << "hidden in it";
+    EXPECT_FALSE(std::filesystem::exists(directory + "/none"));
+}
+
 class CreditCounters : public CreditTraceFiles {};
 
 TEST_F(CreditCounters, messages_that_find_credits_stall_nothing) {
