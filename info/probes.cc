@@ -39,6 +39,7 @@ Probe between_siblings(Try&& attempt) {
         try {
             static uint64_t value = base::random_token();
             const base::SharedSegment segment = base::SharedSegment::create("velo-info", 4096);
+            base::permit_copies();
             const Offer offer = {segment.address(), getpid(), reinterpret_cast<uint64_t>(&value), value};
             if (write(ends[1], &offer, sizeof offer) == ssize_t{sizeof offer}) {
                 for (;;) pause();

@@ -173,7 +173,7 @@ void check_machine(Check& check, const Job& job) {
         check.note(
             "the kernel does not permit direct copies between processes: " + probe_direct_copy().why + rule +
             "; velo is used, and large messages are copied in pieces, which is slower. Containers: allow "
-            "CAP_SYS_PTRACE; hosts: sysctl kernel.yama.ptrace_scope=0");
+            "CAP_SYS_PTRACE; hosts: sysctl kernel.yama.ptrace_scope=1");
     }
 }
 

@@ -396,8 +396,8 @@ void Transfers<Env>::report_denied_copies(const Peer& peer) {
                      " (" + (refused ? to_text(refused) : "the device refused one") +
                      "); large messages are copied in chunks instead, which is slower. The other "
                      "ranks of this node do not repeat this line. "
-                     "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it); or set "
-                     "btl_velo_single_copy=none to silence this.");
+                     "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it). Hosts: "
+                     "kernel.yama.ptrace_scope must not be above 1. Or set btl_velo_single_copy=none to silence this.");
 }
 
 template <class Env>

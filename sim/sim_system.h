@@ -31,6 +31,7 @@ struct SimSystem {
         return copy(pid, reinterpret_cast<std::byte*>(to), from, bytes);
     }
     [[nodiscard]] static base::Failure refused_copy() { return {}; }
+    static void permit_copies() {}
 
     NodeFabric* fabric = nullptr;
     cluster::ClusterDevice* device = nullptr;

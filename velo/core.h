@@ -36,6 +36,7 @@ struct Core {
           ring(on_node),
           clock(system) {
         if (!options.device_used) return;
+        if (options.single_copy) system.permit_copies();
         try {
             DeviceConfig config = options.device;
             if (options.network_used) config.network = &options.network;

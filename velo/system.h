@@ -41,6 +41,8 @@ struct System : base::MonotonicClock {
         return base::cma_write(pid, from, to, bytes);
     }
     [[nodiscard]] static base::Failure refused_copy() { return base::refused_copy(); }
+    /// Lets processes of this host copy from and to this one, as far as that is ours to say.
+    static void permit_copies() { base::permit_copies(); }
 };
 
 }  // namespace velo

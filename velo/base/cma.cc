@@ -1,5 +1,6 @@
 #include "velo/base/cma.h"
 
+#include <sys/prctl.h>
 #include <sys/uio.h>
 
 #include <array>
@@ -85,6 +86,11 @@ Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t by
     return copy_all(
         [pid](const iovec* here, const iovec* there) { return process_vm_writev(pid, here, 1, there, 1, 0); },
         true, reinterpret_cast<uint64_t>(local), remote, bytes);
+}
+
+void permit_copies() noexcept {
+    // A kernel without Yama does not know this call. The first copy from each peer tells if it is permitted.
+    (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
 Failure refused_copy() noexcept {

@@ -19,6 +19,10 @@ Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) no
 /// The same, from `local` to `remote`; the data is visible there when this returns kOk.
 Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept;
 
+/// Lets any process of this user copy from and to this one's memory, where Yama's ptrace_scope is 1: it would permit
+/// that to a parent alone. Without effect where nothing has to be permitted, and where the scope is higher.
+void permit_copies() noexcept;
+
 /// The last call of this process that the kernel did not permit, whichever thread made it.
 [[nodiscard]] Failure refused_copy() noexcept;
 
