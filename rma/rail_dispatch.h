@@ -170,7 +170,7 @@ void RailDispatch<Env>::report(const Peer& peer, uint32_t rail, Rails::Change ch
     } else {
         base::append(
             text,
-            "fails, and is tried again in %g s; until then transfers go by the others. Nothing is lost.",
+            "fails, and is tried again in %g s; until then transfers go by the others, which repeat what it failed.",
             static_cast<double>(core_.options.rails.retry_ns) / 1e9);
         if (core_.options.rails.own_column != 0) {
             text += " btl_velo_rails=static has no way around it: local_dynamic is used from now on.";
@@ -186,8 +186,8 @@ void RailDispatch<Env>::report_none(const Peer& peer) {
     core_.say(0,
               "the device failed a transfer with rank " + std::to_string(peer.rank) +
                   (rails_.several() ? ", by all of its rails" : "") +
-                  "; what it fails goes in messages instead, which is slower. Nothing is lost. Look at the "
-                  "device, or at btl_velo_faults.");
+                  "; what it fails is repeated in messages, which is slower. Look at the device, for memory that was "
+                  "unmapped while MPI used it, or at btl_velo_faults.");
 }
 
 }  // namespace velo::rma

@@ -17,22 +17,23 @@ static void tell(const velo_end_t *end, bool other_job)
     const uint32_t self = opal_proc_local_get()->proc_name.vpid;
     const char *host = opal_process_info.nodename;
     char *peer_host = network ? mca_btl_velo_host_of((uint32_t) end->job, end->rank) : NULL;
-    char job[64] = "", silence[160] = "";
+    char job[64] = "", silence[256] = "";
 
     if (other_job) {
         snprintf(job, sizeof job, " of job %" PRIu32, (uint32_t) end->job);
     }
+    /* A reset connection and a link that is down tell nothing of the process behind them. */
     if (network) {
         snprintf(silence, sizeof silence,
-                 "\nOr its host, or the network to it, has gone: a process that is not heard of for %d s counts as\n"
-                 "ended (btl_velo_peer_timeout).",
+                 "Or the connection to it was lost while messages were on it, or its host, or the network to it, has\n"
+                 "gone: a process that is not heard of for %d s counts as ended (btl_velo_peer_timeout).\n",
                  mca_btl_velo_component.params.peer_timeout);
     }
     opal_output(0,
-                "velo: rank %" PRIu32 "%s (pid %d on %s) has ended; the other ranks cannot go on without it\n"
+                "velo: rank %" PRIu32 "%s (pid %d on %s) has ended%s; the other ranks cannot go on without it\n"
                 "\n"
-                "It ended without MPI_Finalize: by a signal, a crash, MPI_Abort or exit, or because the\n"
-                "system ran out of memory. Operations with it fail, and this job is ended.%s\n"
+                "%s by a signal, a crash, MPI_Abort or exit, or because the\n"
+                "system ran out of memory.\n%sOperations with it fail, and this job is ended.\n"
                 "\n"
                 "  Local host: %s\n"
                 "  Reporter:   rank %" PRIu32 " (pid %d)\n"
@@ -42,8 +43,10 @@ static void tell(const velo_end_t *end, bool other_job)
                 "\n"
                 "Look for what that rank said last, for mpirun's line on how it ended, and in the system's log\n"
                 "(dmesg) for 'Out of memory'. 'ulimit -c unlimited' makes a crash leave a core file.",
-                end->rank, job, (int) end->pid, NULL != peer_host ? peer_host : host, silence, host, self,
-                (int) getpid(), end->rank, job, (int) end->pid,
+                end->rank, job, (int) end->pid, NULL != peer_host ? peer_host : host,
+                network ? ", or is not reached any more" : "",
+                network ? "It may have ended without MPI_Finalize:" : "It ended without MPI_Finalize:", silence, host,
+                self, (int) getpid(), end->rank, job, (int) end->pid,
                 VELO_PATH_ON_NODE == end->path ? "on-node ring" : "VELO packets", network ? " over " : "",
                 network ? velo_device_name(mca_btl_velo_component.engine) : "");
     free(peer_host);
