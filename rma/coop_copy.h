@@ -339,6 +339,8 @@ bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     --block.peer->coop_blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));
+    } else if (status == Status::kBadMemory) {
+        parts_.transfers.memory_refused(state, offset, bytes);
     if (status == Status::kAtuFault) {
         parts_.transfers.chunk_refused(state, offset, bytes);
     } else {

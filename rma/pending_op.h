@@ -18,7 +18,8 @@ template <class Peer>
 struct TransferState : ReservingTransfer {
     velo_rma_t* op = nullptr;
     Peer* peer = nullptr;
-    uint8_t finds = 0;  ///< times that its memory was looked for by address
+    uint8_t finds = 0;     ///< times that its memory was looked for by address
+    bool guarded = false;  ///< its memory may be unmapped: a direct copy or a rail failed a chunk of it
 };
 
 /// The two ways of moving data of a peer's, one of which waits for the peer to enter progress; and its rails.
@@ -51,6 +52,7 @@ struct PendingOp : CookieEntry {
     uint8_t rail = 0;       ///< of what is with the device
     uint8_t failures = 0;   ///< of a chunk
     bool reserved = false;  ///< a chunk on a rail that its transfer holds
+    bool guarded = false;   ///< a copied chunk whose memory may be unmapped, at either end
     Status refused = Status::kOk;
 
     /// It ends by a notification of the device.

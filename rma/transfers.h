@@ -57,6 +57,7 @@ class Transfers {
     // For the other parts of the rendezvous.
     bool find_remote(State& state);
     void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
+    [[gnu::cold]] void memory_refused(State& state, uint64_t offset, uint32_t bytes);
     void chunk_done(State& state, uint32_t bytes, Status status);
     void finished(velo_rma_t& op, Status status);
     /// The chunks of a transfer that is filled in may be issued; the first one only, until open(), if it says so.
@@ -98,6 +99,8 @@ class Transfers {
     [[gnu::cold]] void repeat(Op& chunk);
     [[gnu::cold]] void drive_repeats();
     void issue_copied(Op& chunk);
+    [[gnu::cold]] void guard(Op& chunk);
+    [[gnu::cold]] void issue_guarded(Op& chunk);
     [[nodiscard]] bool claim_denial_report();
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
     void device_chunk_ended(Op& chunk, Status status);
@@ -188,6 +191,18 @@ void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes
     }
 }
 
+/// A direct copy ended in EFAULT: its memory is gone, or no other process may touch it (memfd_secret(2), devices').
+/// Both ends then move it by themselves, and find out which.
+template <class Env>
+void Transfers<Env>::memory_refused(State& state, uint64_t offset, uint32_t bytes) {
+    if (state.status != Status::kOk) return chunk_done(state, bytes, state.status);
+    Op& waiting = *parts_.pending.take();
+    waiting.state = &state;
+    waiting.offset = offset;
+    waiting.bytes = bytes;
+    issue_guarded(waiting);
+}
+
 template <class Env>
 uint32_t Transfers<Env>::drive() {
     // One loop at a time: what is posted while a direct copy is made, without the lock, it takes itself.
@@ -250,6 +265,7 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
         }
         ++core_.counters.rma_chunks;
         if (status == Status::kOk) return Issued::kBegun;
+        if (state.guarded) guard(waiting);
     } else {
         ++core_.counters.rma_chunks;
         if (peer.direct && issue_direct_on_node(waiting)) return Issued::kCopied;
@@ -267,10 +283,9 @@ bool Transfers<Env>::issue_direct_on_node(Op& chunk) {
     Status status = Status::kOk;
     do {
         status = copy_on_node(chunk);
-        if (status == Status::kUnsupported) {
-            give_up_direct(*state.peer);
-            return false;
-        }
+        if (status == Status::kUnsupported) give_up_direct(*state.peer);
+        if (status == Status::kBadMemory) guard(chunk);
+        if (status == Status::kUnsupported || status == Status::kBadMemory) return false;
     } while (status == Status::kAtuFault && find_remote(state));
     if (status == Status::kOk) (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
     parts_.pending.release(chunk);
@@ -335,7 +350,7 @@ void Transfers<Env>::repeat(Op& chunk) {
         if (status == Status::kAgain) repeats_.push_back(&chunk);
         if (status == Status::kOk || status == Status::kAgain) return;
     }
-    issue_copied(chunk);
+    issue_guarded(chunk);
 }
 
 template <class Env>
@@ -357,12 +372,31 @@ void Transfers<Env>::issue_copied(Op& chunk) {
                                             .cookie = chunk.cookie,
                                             .nla = nla,
                                             .key = op.remote.on_node_key,
+                                            .guarded = chunk.guarded,
                                             .value = chunk.bytes});
         return;
     }
     parts_.messages.start_push(
-        peer, {.opcode = Opcode::kPutData, .cookie = chunk.cookie, .nla = nla, .key = op.remote.on_node_key},
+        peer,
+        {.opcode = Opcode::kPutData,
+         .cookie = chunk.cookie,
+         .nla = nla,
+         .key = op.remote.on_node_key,
+         .guarded = chunk.guarded},
         reinterpret_cast<uint64_t>(op.local) + chunk.offset, chunk.bytes);
+}
+
+/// Memory of this chunk may be unmapped, at either end.
+template <class Env>
+void Transfers<Env>::guard(Op& chunk) {
+    chunk.guarded = chunk.state->guarded = true;
+    ++core_.counters.rma_guarded;
+}
+
+template <class Env>
+void Transfers<Env>::issue_guarded(Op& chunk) {
+    guard(chunk);
+    issue_copied(chunk);
 }
 
 template <class Env>
@@ -420,6 +454,7 @@ void Transfers<Env>::finished(velo_rma_t& op, Status status) {
     switch (status) {
         case Status::kAtuFault: return "Look for accesses outside a window, and to memory that was detached.";
         case Status::kBadMemory:
+        case Status::kBadLocalMemory:
             return "Look for munmap or mprotect of memory that a window or a message is in.";
         case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
         case Status::kFailed: return "An operation that may have been carried out is not repeated.";
@@ -442,10 +477,13 @@ void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
         return parts_.failures.report_unreachable(peer, Owed::kSource, host);
     }
     const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
+    const bool here = status == Status::kBadLocalMemory;
     std::string text = kind;
-    base::append(text, " of %llu bytes %s rank %u, at address 0x%llx there, failed: %s. %s",
-                 base::number(remote_bytes(op)), op.kind == VELO_RMA_GET ? "from" : "to", peer.rank,
-                 base::number(op.remote_address), to_string(status), remedy(status));
+    const char* way = op.kind == VELO_RMA_GET ? "from" : "to";
+    const uint64_t address = here ? reinterpret_cast<uint64_t>(op.local) : op.remote_address;
+    base::append(text, " of %llu bytes %s rank %u, at address 0x%llx %s, failed: %s. %s",
+                 base::number(remote_bytes(op)), way, peer.rank, base::number(address),
+                 here ? "of this process" : "there", to_string(status), remedy(status));
     core_.end_job(peer.path, peer.name, text);
 }
 
@@ -518,6 +556,7 @@ void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_fai
         give_up_direct(*state.peer);
         return issue_copied(chunk);
     }
+    if (status == Status::kBadMemory) return issue_guarded(chunk);
     const uint64_t offset = chunk.offset;
     const uint32_t bytes = chunk.bytes;
     parts_.pending.release(chunk);

@@ -2,6 +2,7 @@
 /// log.
 #pragma once
 
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,8 +36,8 @@ struct Core {
           on_node(system.open_node(with.on_node)),
           ring(on_node),
           clock(system) {
-        if (!options.device_used) return;
         if (options.single_copy) system.permit_copies();
+        if (!options.device_used) return;
         try {
             DeviceConfig config = options.device;
             if (options.network_used) config.network = &options.network;
@@ -76,6 +77,16 @@ struct Core {
     }
     [[gnu::cold]] void end_job(velo_path_t path, uint64_t name, const std::string& what);
 
+    /// Guarded copies between memory of the host, which may be unmapped or protected, and memory of the engine. The
+    /// kernel makes them, and says kBadMemory where a load or a store of this process would be its end. It reaches the
+    /// host's memory as this process itself does; so it moves what it lets no other process touch, too.
+    Status copy_out(const std::byte* from, std::byte* to, size_t bytes) {
+        return guarded(system.copy_to(system.pid(), from, reinterpret_cast<uint64_t>(to), bytes), from, to, bytes);
+    }
+    Status copy_in(const std::byte* from, std::byte* to, size_t bytes) {
+        return guarded(system.copy_from(system.pid(), to, reinterpret_cast<uint64_t>(from), bytes), from, to, bytes);
+    }
+
     /// Gives the lock up in the middle of driving transfers. `driving` is true only while the thread that
     /// drives has the lock; else another one, which ends a transfer meanwhile, would take it for its own and
     /// set it again afterwards, when no thread drives any more.
@@ -114,6 +125,14 @@ struct Core {
     bool driving = false;          ///< transfers
     HostState host_state = HostState::kPresent;  ///< of the part of the host that takes messages
     velo_counters_t counters{};    ///< those that no part counts itself
+
+  private:
+    /// A process that may not ask the kernel copies as ever.
+    static Status guarded(Status copied, const std::byte* from, std::byte* to, size_t bytes) {
+        if (copied == Status::kBadMemory) return copied;
+        if (copied != Status::kOk) std::memcpy(to, from, bytes);
+        return Status::kOk;
+    }
 };
 
 /// Has the host show "velo: rank R: WHAT" and end the job. `what` names the peer, the cause and a remedy. To

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <vector>
 
 #include "rma/pending_op.h"
 #include "velo/atomics.h"
@@ -55,6 +56,7 @@ class EngineMessages {
         uint64_t left = 0;
         uint64_t source_nla = 0;  ///< of an answered pull: revoked, it stops
         uint32_t source_key = 0;
+        std::vector<std::byte> piece;  ///< copied out of memory that may be unmapped
     };
 
     /// Limits of what is kept for each peer of what it asks for; a well-behaved peer cannot exceed them. A
@@ -64,6 +66,7 @@ class EngineMessages {
     static constexpr uint32_t kAnswersMax = 2 * rma::kPendingOpsMax;
 
     void advance_push(Push& push);
+    [[gnu::cold]] [[nodiscard]] bool copy_piece(Push& push);
     void push_ended(Push& push, Status status);
     Status translate_request(uint64_t& nla, uint32_t& key, uint64_t bytes, uint32_t access,
                              uint64_t& address);
@@ -143,10 +146,11 @@ void EngineMessages<Env>::advance_push(Push& push) {
         core_.on_channel(*push.peer, [](const auto& channel) { return channel.message_bytes_max(); });
     const uint32_t piece_max = std::min(static_cast<uint32_t>(core_.options.params.copy_chunk),
                                         message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
+    const bool put = push.header.opcode == Opcode::kPutData;
     do {
         const uint32_t sent = push.bytes[1];  // by the message that has just left
         push.address += sent;
-        if (push.header.opcode == Opcode::kPutData) {
+        if (put) {
             push.header.nla += sent;
         } else {
             push.header.value += sent;
@@ -167,7 +171,19 @@ void EngineMessages<Env>::advance_push(Push& push) {
         push.data[1] = reinterpret_cast<const void*>(push.address);
         push.bytes[1] = piece;
         push.tag = 0;
+        if (push.header.guarded != 0 && !copy_piece(push)) [[unlikely]]
+            return push_ended(push, put ? Status::kBadLocalMemory : Status::kBadMemory);
     } while (parts_.queue.submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
+}
+
+/// Copies the next piece before it is sent. False: its memory is unmapped or protected.
+template <class Env>
+bool EngineMessages<Env>::copy_piece(Push& push) {
+    const uint32_t bytes = push.bytes[1];
+    if (push.piece.size() < bytes) push.piece.resize(bytes);
+    const Status status = core_.copy_out(static_cast<const std::byte*>(push.data[1]), push.piece.data(), bytes);
+    push.data[1] = push.piece.data();
+    return status == Status::kOk;
 }
 
 /// All of a push has left, or nothing more of it will. A copied put that was refused meanwhile ends only now:
@@ -181,7 +197,7 @@ void EngineMessages<Env>::push_ended(Push& push, Status status) {
     if (!put) {
         --peer.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
-        ++core_.counters.atu_faults;
+        if (status == Status::kAtuFault) ++core_.counters.atu_faults;
         send_control(peer,
                      {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = cookie});
         return;
@@ -242,8 +258,13 @@ void EngineMessages<Env>::on_pull(velo_peer& peer, const EngineHeader& header) {
     }
     if (peer.pulls == kPullsMax) return refuse(core_.counters.engine_malformed, Status::kProtocol);
     ++peer.pulls;
-    start_push(peer, {.opcode = Opcode::kPullData, .cookie = header.cookie, .nla = nla, .key = key}, address,
-               header.value);
+    start_push(peer,
+               {.opcode = Opcode::kPullData,
+                .cookie = header.cookie,
+                .nla = nla,
+                .key = key,
+                .guarded = header.guarded},
+               address, header.value);
 }
 
 template <class Env>
@@ -255,14 +276,19 @@ void EngineMessages<Env>::on_pull_data(const velo_peer& peer, const EngineHeader
         ++core_.counters.engine_malformed;
         return;
     }
-    std::memcpy(static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received,
-                data, bytes);
+    auto* local = static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received;
+    if (!waiting->guarded) [[likely]] {
+        std::memcpy(local, data, bytes);
+    } else if (waiting->refused == Status::kOk && core_.copy_in(data, local, bytes) != Status::kOk) {
+        waiting->refused = Status::kBadLocalMemory;
+    }
     waiting->received += bytes;
     if (waiting->received != waiting->bytes) return;
     State& state = *waiting->state;
     const uint32_t moved = waiting->bytes;
+    const Status status = waiting->refused;
     parts_.pending.release(*waiting);
-    parts_.transfers.chunk_done(state, moved, Status::kOk);
+    parts_.transfers.chunk_done(state, moved, status);
 }
 
 template <class Env>
@@ -271,11 +297,13 @@ void EngineMessages<Env>::on_put_data(velo_peer& peer, const EngineHeader& heade
     uint64_t address = 0;
     uint64_t nla = header.nla;
     uint32_t key = header.key;
-    const Status status = translate_request(nla, key, bytes, kAccessWrite, address);
-    if (status == Status::kOk) {
-        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
-    } else {
+    Status status = translate_request(nla, key, bytes, kAccessWrite, address);
+    if (status != Status::kOk) {
         ++core_.counters.atu_faults;
+    } else if (header.guarded != 0) [[unlikely]] {
+        status = core_.copy_in(data, reinterpret_cast<std::byte*>(address), bytes);
+    } else {
+        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
     }
     // A piece that fails ends the whole; what is answered after that finds no one waiting.
     if (status != Status::kOk || header.last != 0) {

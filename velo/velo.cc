@@ -24,7 +24,7 @@ using velo::EngineOptions;
 using velo::Status;
 
 static_assert(static_cast<int>(Status::kProtocol) == VELO_PROTOCOL);
-static_assert(static_cast<int>(velo::kLastStatus) == VELO_TIMED_OUT);
+static_assert(static_cast<int>(velo::kLastStatus) == VELO_BAD_LOCAL_MEMORY);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 

@@ -38,6 +38,7 @@ typedef enum {
     VELO_BAD_MEMORY,
     VELO_NOT_BEGUN,
     VELO_TIMED_OUT,
+    VELO_BAD_LOCAL_MEMORY,
 } velo_status_t;
 
 const char* velo_status_text(int status) VELO_NOEXCEPT;

@@ -18,11 +18,11 @@ namespace velo {
 inline constexpr uint32_t kKeyOfAddress = 0;
 
 enum class Opcode : uint8_t {
-    /// Asks for [nla, nla + value) to be sent back in kPullData messages.
+    /// Asks for [nla, nla + value) to be sent back in kPullData messages. With `guarded`: by guarded copies.
     kPull = 1,
     /// Data of a pull, in order from its beginning; `value` is its offset.
     kPullData,
-    /// Data to be written at nla; `last` marks the end, which is answered by kDone.
+    /// Data to be written at nla; `last` marks the end, which is answered by kDone. With `guarded`: by guarded copies.
     kPutData,
     /// Applies `atomic` at nla with `value` and `compare`; answered by kDone with the old value.
     kAtomic,
@@ -48,7 +48,8 @@ struct EngineHeader {
     uint64_t nla = 0;
     uint32_t key = 0;
     uint8_t last = 0;
-    uint8_t reserved[3] = {};
+    uint8_t guarded = 0;  ///< memory there may be unmapped (Core::copy_out, copy_in)
+    uint8_t reserved[2] = {};
     uint64_t value = 0;
     uint64_t compare = 0;
 };

@@ -43,6 +43,19 @@ done
 denied all start EPERM 0 4
 denied all middle EPERM 0 4
 
+# Memory that is no other process's to touch is moved by its owners, under both ways of matching.
+matched_by_velo() {
+    local base=("${base[@]/#ob1/cm}" --mca mtl velo)
+    works "$@"
+}
+for how in memfd filter; do
+    for layout in 0 1; do
+        works "memory_that_the_kernel_keeps_from_others_by_${how}_with_${layout}_ranks_a_node" -np 2 \
+            --mca btl_velo_ranks_per_node $layout "$faultdir/secret" $how
+    done
+    matched_by_velo "memory_that_the_kernel_keeps_from_others_by_${how}_under_the_mtl" -np 2 "$faultdir/secret" $how
+done
+
 # A datatype that Open MPI cannot pack: by a return code, or by bytes that are missing.
 cat >"$work/pack.c" <<'EOF'
 #include <stdint.h>

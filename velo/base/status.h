@@ -24,14 +24,17 @@ enum class [[nodiscard]] Status : uint8_t{
     kFailed,
     /// A peer's message does not obey the protocol. It was counted and dropped.
     kProtocol,
-    /// Memory that is registered, or the local end of a transfer, is unmapped or protected.
+    /// Memory at one end of a transfer is unmapped or protected; or no other process may touch it, where that was a
+    /// direct copy.
     kBadMemory,
     /// The device failed before it began the operation, of which nothing was done.
     kNotBegun,
     /// The device has not ended the operation in time, though the peer lives. It may still touch the memory.
     kTimedOut,
+    /// Memory of this process, the local end of a transfer, is unmapped or protected.
+    kBadLocalMemory,
 };
-inline constexpr Status kLastStatus = Status::kTimedOut;
+inline constexpr Status kLastStatus = Status::kBadLocalMemory;
 
 [[nodiscard]] constexpr const char* to_string(Status status) noexcept {
     switch (status) {
@@ -44,7 +47,8 @@ inline constexpr Status kLastStatus = Status::kTimedOut;
         case Status::kNoResource: return "out of resources";
         case Status::kFailed: return "a failure of the device or the kernel";
         case Status::kProtocol: return "protocol violation by the peer";
-        case Status::kBadMemory: return "memory that is unmapped or protected";
+        case Status::kBadMemory:
+        case Status::kBadLocalMemory: return "memory that is unmapped or protected";
         case Status::kNotBegun: return "a failure of the device, before it began";
         case Status::kTimedOut: return "it has not ended in time, though the peer lives";
     }
