@@ -321,8 +321,6 @@ void CoopCopy<Env>::close(Block& block, Status status) {
         if (block.status == Status::kOk) block.status = Status::kProtocol;
         block.shared.write_off();
     }
-    // Nothing more comes from the dead.
-    if (block.peer->ended()) block.shared.write_off();
 }
 
 /// True: the block is done with, and its slot free.
@@ -339,10 +337,10 @@ bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     --block.peer->coop_blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));
-    } else if (status == Status::kBadMemory) {
-        parts_.transfers.memory_refused(state, offset, bytes);
     if (status == Status::kAtuFault) {
         parts_.transfers.chunk_refused(state, offset, bytes);
+    } else if (status == Status::kBadMemory) {
+        parts_.transfers.memory_refused(state, offset, bytes);
     } else {
         parts_.transfers.chunk_done(state, bytes, status);
     }

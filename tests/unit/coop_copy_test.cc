@@ -183,6 +183,18 @@ TEST(CoopCopy, a_way_that_the_user_fixed_is_the_only_one) {
     }
 }
 
+TEST(CoopCopy, an_owner_reads_nothing_that_was_deregistered_after_it_had_begun) {
+    velo_params_t params = default_params();
+    params.single_copy = "none";
+    Fetching fetching(params);
+    fetching.start();
+    for (int i = 0; i < 100; ++i) velo_progress(fetching.job[1].engine);  // as much as the ring takes
+    velo_deregister(fetching.job[1].engine, &fetching.handle);
+    fetching.job.drive([&] { return !fetching.job[0].done.empty(); });
+    EXPECT_EQ(fetching.job[0].done[0].second, VELO_ATU_FAULT);
+    EXPECT_FALSE(velo_busy(fetching.job[1].engine));
+}
+
 TEST(CoopCopy, the_owner_says_how_long_its_direct_copies_took) {
     Fetching fetching(with_way("direct"));
     fetching.start();

@@ -91,8 +91,8 @@ class Pages {
         secret_begin = address();
         secret_end = address() + bytes_;
     }
-    /// Each access to them faults.
-    void take_away() const { EXPECT_EQ(mprotect(at_, bytes_, PROT_NONE), 0); }
+    /// Each access to them faults, `from` a page on.
+    void take_away(size_t from = 0) const { EXPECT_EQ(mprotect(data() + from, bytes_ - from, PROT_NONE), 0); }
 
   private:
     size_t bytes_;
@@ -218,10 +218,12 @@ TEST(EngineGuardedRails, what_a_rail_failed_is_repeated_without_a_fault_where_th
             velo_params_t params = on(1);
             params.faults = faults;
             params.chunk = 4096;
-            Operation gone(params, kind, 300'000);
-            gone.theirs.take_away();
-            EXPECT_EQ(gone.run(), VELO_BAD_MEMORY);
-            EXPECT_EQ(gone.job[0].failures.size(), 1u);
+            for (const size_t page : {0u, 70u}) {
+                Operation gone(params, kind, 300'000);
+                gone.theirs.take_away(page * 4096);
+                EXPECT_EQ(gone.run(), VELO_BAD_MEMORY);
+                EXPECT_EQ(gone.job[0].failures.size(), 1u);
+            }
         }
     }
 }

@@ -98,6 +98,16 @@ class EngineForged : public EngineHostile, public testing::WithParamInterface<ve
     }
 };
 
+class EngineForgedBlock : public EngineHostile {
+  protected:
+    EngineForgedBlock() : EngineHostile(2, params()) {}
+    static velo_params_t params() {
+        velo_params_t params = default_params();
+        params.single_copy = "none";
+        return params;
+    }
+};
+
 TEST_P(EngineForged, an_answer_of_another_process_than_the_one_asked_ends_nothing) {
     alignas(8) std::array<std::byte, 64> theirs;
     alignas(8) std::array<std::byte, 64> local;
@@ -137,6 +147,28 @@ TEST_P(EngineForged, an_answer_of_another_process_than_the_one_asked_ends_nothin
 INSTANTIATE_TEST_SUITE_P(Kinds, EngineForged, testing::Values(VELO_RMA_GET, VELO_RMA_PUT, VELO_RMA_ATOMIC));
 
 /// None of this is what an honest peer does, however late its calls are read.
+TEST_F(EngineForgedBlock, data_of_another_process_than_the_owner_are_not_taken) {
+    const auto theirs = pattern(kBytes, 4);
+    std::vector<std::byte> local(kBytes);
+    velo_handle_t handle{};
+    ASSERT_EQ(velo_register(job_[1].engine, const_cast<std::byte*>(theirs.data()), kBytes, 1, &handle), VELO_OK);
+    velo_rma_t get{};
+    get.kind = VELO_RMA_GET;
+    get.local = local.data();
+    get.remote = handle;
+    get.remote_address = handle.base;
+    get.bytes = kBytes;
+    velo_rma(job_[0].engine, job_[0].peers[1], &get);
+    // The first operation of an engine has the cookie 0.
+    const std::vector<std::byte> forged(1016, std::byte{0x5a});
+    send({.opcode = Opcode::kCoopData, .value = 0}, forged);
+    EXPECT_EQ(malformed(), 1u);
+    EXPECT_EQ(local, std::vector<std::byte>(kBytes));
+    job_.drive([&] { return !job_[0].done.empty(); });
+    EXPECT_EQ(job_[0].done[0].second, VELO_OK);
+    EXPECT_EQ(local, theirs);
+}
+
 TEST(EngineLate, an_owner_that_missed_many_blocks_refuses_none) {
     constexpr size_t kGets = 3000;
     Job job(2, default_params());

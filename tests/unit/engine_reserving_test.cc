@@ -7,22 +7,14 @@
 #include <deque>
 #include <random>
 
-#include "rma/rail_reservation.h"
-#include "sim_device/shim/shim_device.h"
+#include "tests/unit/raw_peer.h"
 #include "tests/unit/remote_memory.h"
-#include "velo/handle.h"
-#include "velo/peer.h"
-#include "velo/wire.h"
 
 namespace velo::test {
 namespace {
 
-using rma::RailMessageKind;
-
 constexpr int kChunk = 4096;
 constexpr int kHourMs = 3'600'000;
-constexpr uint64_t kJob = 77;
-
 /// Transfers wait for a rail as long as it takes, so a reservation that is lost fails the test.
 velo_params_t reserving_params(int ports, const char* rule = "dynamic") {
     velo_params_t params = default_params();
@@ -280,90 +272,6 @@ TEST(Reserving, ranks_with_other_rules_transfer_as_ever) {
     }
 }
 
-/// A process below an engine, which writes to one what it likes.
-class RawPeer {
-  public:
-    explicit RawPeer(const EngineAddress& victim, uint64_t rank = 1)
-        : device_({.node = static_cast<uint16_t>(rank),
-                   .host_name = kJob << 32 | rank,
-                   .job_token = kJob,
-                   .mailbox_slots = victim.mailbox_slots,
-                   .ports = 4,
-                   .faults = {}}),
-          rank_(rank) {
-        EXPECT_EQ(device_.connect({victim.device, victim.device_bytes}, to_), Status::kOk);
-    }
-    static EngineAddress address_of(const Rank& rank) {
-        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> bytes;
-        EngineAddress address;
-        EXPECT_TRUE(address.parse(bytes.data(), velo_address(rank.engine, bytes.data(), bytes.size())));
-        return address;
-    }
-    velo_peer_t* connect_from(Rank& rank, const EngineAddress& victim) {
-        EngineAddress address = victim;
-        address.node = static_cast<uint32_t>(rank_);
-        address.name = kJob << 32 | rank_;
-        address.rank = static_cast<uint32_t>(rank_);
-        address.device_bytes = static_cast<uint32_t>(device_.address(address.device));
-        velo_peer_t* peer = nullptr;
-        char error[512] = "";
-        EXPECT_EQ(
-            velo_connect(rank.engine, &address, address.bytes(), true, this, &peer, error, sizeof error),
-            VELO_OK)
-            << error;
-        return peer;
-    }
-    [[nodiscard]] bool send(const EngineHeader& header) {
-        const auto fill = [&](uint32_t, std::byte* payload) {
-            std::memcpy(payload, &header, sizeof header);
-            return PacketStatus{.message_class = MessageClass::kEngine,
-                                .end_of_message = true,
-                                .length = static_cast<uint8_t>(sizeof header)};
-        };
-        return device_.send(to_, 1, Admission::kGuarded, fill) == Status::kOk;
-    }
-    static EngineHeader about(uint8_t rail, RailMessageKind kind, uint64_t number, bool put = false,
-                              Status status = Status::kOk) {
-        return {.opcode = Opcode::kRail,
-                .atomic = static_cast<uint8_t>(kind),
-                .width = rail,
-                .status = static_cast<uint8_t>(status),
-                .last = put,
-                .value = number};
-    }
-    /// Messages of the engine's that have come.
-    std::vector<EngineHeader> take() {
-        std::vector<EngineHeader> taken;
-        device_.progress(0);
-        DeviceAddr from = kNoAddr;
-        while (const Packet* packet = device_.peek(from)) {
-            const PacketStatus status = PacketStatus::unpack(packet->status);
-            if (status.message_class == MessageClass::kEngine && status.length >= sizeof(EngineHeader))
-                std::memcpy(&taken.emplace_back(), packet->payload, sizeof(EngineHeader));
-            device_.advance();
-        }
-        return taken;
-    }
-    velo_handle_t registered(std::vector<std::byte>& memory) {
-        Registration range;
-        EXPECT_EQ(device_.register_memory(memory.data(), memory.size(), kAccessAny, range), Status::kOk);
-        velo_handle_t handle = {.base = reinterpret_cast<uint64_t>(memory.data()),
-                                .bytes = range.bytes,
-                                .nla = {0, range.nla},
-                                .device_key = range.key,
-                                .on_node_key = 1,
-                                .reserved = 0,
-                                .check = 0};
-        handle.check = check_of(handle);
-        return handle;
-    }
-
-  private:
-    shim::ShimDevice device_;
-    DeviceAddr to_ = kNoAddr;
-    uint64_t rank_;
-};
-
 class ReservingHostile : public testing::Test {
   protected:
     static velo_params_t params(const char* rule) {
@@ -459,6 +367,55 @@ TEST_F(ReservingHostile, requests_without_end_are_answered_up_to_a_bound) {
     for (int i = 0; i < 1000; ++i) velo_progress(victim_.engine);
     EXPECT_LE(victim_.counters().pending_hwm, 1100u);
     EXPECT_GT(malformed(), 100'000u);
+}
+
+TEST_F(ReservingHostile, a_granter_that_reserves_no_rails_is_asked_once_whatever_it_sends_later) {
+    RawPeer peer(address_);
+    velo_peer_t* to = peer.connect_from(victim_, address_);
+    ASSERT_NE(to, nullptr);
+    std::vector<std::byte> theirs = pattern(20 * kChunk, 5);
+    const velo_handle_t handle = peer.registered(theirs);
+    for (int round = 0; round < 3; ++round) {
+        const uint64_t asked_before = victim_.counters().rail_requests;
+        std::vector<std::byte> ours(theirs.size());
+        velo_rma_t get = transfer(VELO_RMA_GET, handle, 0, ours.data(), ours.size());
+        victim_.done.clear();
+        velo_rma(victim_.engine, to, &get);
+        for (int i = 0; i < 200'000 && victim_.done.empty(); ++i) {
+            velo_progress(victim_.engine);
+            for (EngineHeader answer : peer.take()) {
+                if (answer.atomic != static_cast<uint8_t>(RailMessageKind::kRts)) continue;
+                answer.atomic = static_cast<uint8_t>(RailMessageKind::kNack);
+                answer.status = static_cast<uint8_t>(Status::kUnsupported);
+                (void)peer.send(answer);
+            }
+        }
+        ASSERT_EQ(victim_.done.size(), 1u) << round;
+        EXPECT_EQ(ours, theirs);
+        EXPECT_EQ(victim_.counters().rail_requests > asked_before, round == 0);
+        send(peer, RawPeer::about(1, RailMessageKind::kRts, static_cast<uint64_t>(round) + 1));
+        send(peer, RawPeer::about(1, RailMessageKind::kDone, static_cast<uint64_t>(round) + 1));
+    }
+}
+
+TEST_F(ReservingHostile, a_peer_that_takes_no_answers_is_asked_nothing) {
+    RawPeer peer(address_);
+    velo_peer_t* to = peer.connect_from(victim_, address_);
+    ASSERT_NE(to, nullptr);
+    std::vector<std::byte> theirs = pattern(20 * kChunk, 5);
+    const velo_handle_t handle = peer.registered(theirs);
+    constexpr uint8_t kNoRail = 9;
+    for (uint32_t i = 1; i < 200'000 && victim_.counters().pending_hwm < 100; ++i) {
+        (void)peer.send(RawPeer::about(kNoRail, RailMessageKind::kRts, i));
+        velo_progress(victim_.engine);
+    }
+    ASSERT_GE(victim_.counters().pending_hwm, 100u);
+    std::vector<std::byte> ours(theirs.size());
+    velo_rma_t get = transfer(VELO_RMA_GET, handle, 0, ours.data(), ours.size());
+    velo_rma(victim_.engine, to, &get);
+    for (int i = 0; i < 200'000 && victim_.done.empty(); ++i) velo_progress(victim_.engine);
+    ASSERT_EQ(victim_.done.size(), 1u) << "it waits for an answer";
+    EXPECT_EQ(ours, theirs);
 }
 
 /// A granter that answers as it likes. The transfer ends with the right bytes in any case.
