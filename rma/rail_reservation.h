@@ -89,7 +89,7 @@ struct RailRequest {
 };
 
 /// Pause of the caller before it asks again after a refusal: 0 to half a round trip, in the unit of
-/// `round_trip`, from a random number of 64 bits. Requests at once take a tenth more control messages, and
+/// `round_trip`, from a random number of 64 bits. Requests at once take twice the control messages, and
 /// less is accepted (docs/results/rails.md).
 [[nodiscard]] constexpr uint64_t retry_wait(uint64_t round_trip, uint64_t random) {
     return random % (round_trip / 2 + 1);

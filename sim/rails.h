@@ -1,6 +1,8 @@
 /// RAILS 5 and 6: how policies of rail allocation do under random messages, at the level of messages.
-/// Policies and reservations are the production machines (rma/rail_policy.h, rma/static_allocation.h,
-/// rma/rail_reservation.h); NICs, buses and network are models (sim/rail_worms.h).
+/// Choices and reservations of single rails are the machines of rma/ (rail_policy.h, static_allocation.h,
+/// rail_reservation.h); NICs, buses and network are models (sim/rail_worms.h). Algorithms 4 and 7, which use
+/// those machines, are this simulator's own, and HalfDuplexRail is in no engine. The plugin's way is
+/// kShippedHybrid and kShippedDynamic.
 ///
 /// Each process makes messages by itself: sizes and gaps are exponential, destinations the processes of other
 /// nodes with equal probability. Control messages take time at the thread of a NIC and on the way, and no
@@ -17,7 +19,12 @@ enum class RailsPolicy : uint8_t {
     kLocalDynamic,  ///< RAILS 3
     kDynamic,       ///< RAILS 4
     kHybrid,        ///< RAILS 4.3: basic below short_bytes, else dynamic
+    kShippedHybrid,   ///< the plugin's btl_velo_rails=hybrid: round robin below short_bytes, else local dynamic
+    kShippedDynamic,  ///< the plugin's btl_velo_rails=dynamic, whose rails are reserved by rma/rail_reservations.h
 };
+[[nodiscard]] constexpr bool is_shipped(RailsPolicy policy) {
+    return policy == RailsPolicy::kShippedHybrid || policy == RailsPolicy::kShippedDynamic;
+}
 
 /// Times are in cycles. A link and a bus carry a flit a cycle.
 struct RailsConfig {
@@ -32,7 +39,8 @@ struct RailsConfig {
     bool duplex = false;            ///< buses carry both ways at once
     double both_ways = 1;           ///< capacity of another bus while data goes both ways
     uint32_t striping_percent = 0;
-    uint32_t short_bytes = 16384;  ///< kHybrid
+    uint32_t short_bytes = 16384;  ///< kHybrid, kShippedHybrid
+    uint32_t chunk_bytes = 262144;  ///< kShipped...: most of a chunk
     bool ask_all = true;           ///< an RTS on each free rail, as in algorithm 4; else on those to be used
     uint32_t wait_percent = 50;    ///< of a round trip: the longest random wait after a refusal
     uint32_t reply_cycles = 300;   ///< of a NIC's thread, for each control message

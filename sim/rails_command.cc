@@ -21,7 +21,9 @@ const std::map<std::string, RailsPolicy> kPolicies = {{"basic", RailsPolicy::kBa
                                                       {"static", RailsPolicy::kStatic},
                                                       {"local", RailsPolicy::kLocalDynamic},
                                                       {"dynamic", RailsPolicy::kDynamic},
-                                                      {"hybrid", RailsPolicy::kHybrid}};
+                                                      {"hybrid", RailsPolicy::kHybrid},
+                                                      {"shipped-hybrid", RailsPolicy::kShippedHybrid},
+                                                      {"shipped-dynamic", RailsPolicy::kShippedDynamic}};
 const std::map<std::string, rma::StaticRule> kRules = {{"optimal", rma::StaticRule::kOptimal},
                                                        {"logarithmic", rma::StaticRule::kLogarithmic}};
 
@@ -59,7 +61,10 @@ RailsCommand::RailsCommand(CLI::App& app) : arguments_(std::make_unique<Argument
     a.command = app.add_subcommand("rails", "Policies of rail allocation (RAILS 5): one run, one row");
     CLI::App& command = *a.command;
     command.option_defaults()->always_capture_default();
-    command.add_option("--policy", a.policy, "basic: round robin; local: local dynamic")
+    command
+        .add_option("--policy", a.policy,
+                    "basic: round robin; local: local dynamic; shipped-hybrid, shipped-dynamic: the plugin's "
+                    "btl_velo_rails=hybrid and =dynamic")
         ->check(CLI::IsMember(names_of(kPolicies)));
     add_number(command, "--nodes", c.nodes, "Nodes of the fat tree, 2 to 128");
     add_number(command, "--processes-per-node", c.processes_per_node, "Processes of a node");
@@ -74,6 +79,7 @@ RailsCommand::RailsCommand(CLI::App& app) : arguments_(std::make_unique<Argument
                "Capacity of a bus that is not duplex while data goes both ways, %");
     add_number(command, "--striping", c.striping_percent, "Part of the free rails that a message takes, %");
     add_number(command, "--short-bytes", c.short_bytes, "hybrid: messages below it are sent at once");
+    add_number(command, "--chunk", c.chunk_bytes, "shipped-...: most bytes of a chunk, as btl_velo_chunk");
     command.add_flag("--ask-used", a.ask_used, "An RTS on each rail to be used only, not on all free ones");
     add_number(command, "--wait", c.wait_percent,
                "Longest random wait after a refusal, % of a round trip; 0: algorithm 4");
@@ -100,6 +106,7 @@ void RailsCommand::run() const {
     c.blocking = !a.not_blocking;
     c.ask_all = !a.ask_used;
     c.both_ways = a.both_ways_percent / 100.0;
+    const bool hybrid = c.policy == RailsPolicy::kHybrid || c.policy == RailsPolicy::kShippedHybrid;
     const RailsResult r = run_rails(c);
     if (!a.no_header) {
         std::puts(
@@ -108,7 +115,7 @@ void RailsCommand::run() const {
     }
     std::printf("%s,%u,%u,%u,%g,%d,%d,%u,%u,%u,%u,%" PRIu64 ",", a.policy.c_str(), c.nodes, c.rails, c.bytes,
                 c.load, c.blocking ? 1 : 0, c.duplex ? 1 : 0, a.both_ways_percent, c.striping_percent,
-                c.policy == RailsPolicy::kHybrid ? c.short_bytes : 0, c.wait_percent, c.seed);
+                hybrid ? c.short_bytes : 0, c.wait_percent, c.seed);
     std::printf("%.4f,%.4f,%.0f,%" PRIu64 ",%" PRIu64 ",%.2f,%.2f,%.3f,%" PRIu64 ",%016" PRIx64 "\n",
                 r.offered, r.accepted, r.latency_cycles, r.messages, r.fragments, r.tries, r.controls,
                 r.both_ways, r.waiting, r.trace_hash);

@@ -46,6 +46,7 @@ void check(const RailsConfig& config) {
     refuse(config.striping_percent > 100, "--striping: give 0 to 100");
     refuse(config.channels == 0, "--channels: give at least 1");
     refuse(config.flit_bytes == 0, "--flit-bytes: give at least 1");
+    refuse(config.chunk_bytes == 0, "--chunk: give at least 1");
     refuse(config.measured == 0, "--measured: give at least 1");
     refuse(!(config.both_ways > 0 && config.both_ways <= 1), "--both-ways: give a part of 1, more than 0");
     if (config.policy != RailsPolicy::kStatic) return;
@@ -81,6 +82,7 @@ RailsRun::RailsRun(const RailsConfig& config) : config_(config) {
             nics_.push_back({.half = rma::HalfDuplexRail(node), .duplex = Duplex()});
         }
     }
+    if (is_shipped(config.policy)) shipped_ = std::make_unique<ShippedRails>(config_, *this);
     const uint32_t processes = config.nodes * config.processes_per_node;
     for (uint32_t process = 0; process < processes; ++process) {
         processes_.push_back({.policy = round_robin(), .queue = {}});
@@ -105,6 +107,10 @@ RailsResult RailsRun::run() {
             nodes_[node].rails.end(rail, rma::RailDirection::kSending, worms_[worm].bytes);
             schedule(now_ + way(node, message.to), Kind::kArrive, worm);
             worms_move(rail);
+            if (shipped_) {
+                const Worm left = worms_[worm];
+                shipped_->chunk_left(left.message, rail, left.bytes, left.reserved, now_ns());
+            }
             wake(node);
         } else {
             const Event event = events_.top();
@@ -144,14 +150,17 @@ double RailsRun::draw_exponential(uint32_t process, uint32_t number, double mean
     return -std::log1p(-uniform) * mean;
 }
 
-void RailsRun::schedule(double time, Kind kind, uint32_t at, const rma::RailMessage& message) {
-    events_.push({.time = time, .order = scheduled_++, .kind = kind, .at = at, .message = message});
+void RailsRun::schedule(double time, Kind kind, uint32_t at, const rma::RailMessage& message,
+                        uint32_t process) {
+    events_.push(
+        {.time = time, .order = scheduled_++, .kind = kind, .at = at, .message = message, .process = process});
 }
 
-void RailsRun::give_to_thread(Kind kind, uint32_t node, uint32_t rail, const rma::RailMessage& message) {
+void RailsRun::give_to_thread(Kind kind, uint32_t node, uint32_t rail, const rma::RailMessage& message,
+                              uint32_t process) {
     Nic& nic = nic_of(node, rail);
     nic.thread_free = std::max(nic.thread_free, now_) + config_.reply_cycles;
-    schedule(nic.thread_free, kind, node * config_.rails + rail, message);
+    schedule(nic.thread_free, kind, node * config_.rails + rail, message, process);
 }
 
 void RailsRun::handle(const Event& event) {
@@ -184,7 +193,47 @@ void RailsRun::handle(const Event& event) {
         case Kind::kRetry: reserve(event.at); break;
         case Kind::kAskAgain: ask(node, rail); break;
         case Kind::kArrive: arrive(event.at); break;
+        default: handle_shipped(event); break;
     }
+}
+
+void RailsRun::handle_shipped(const Event& event) {
+    const uint32_t rail = event.at % config_.rails;
+    switch (event.kind) {
+        case Kind::kShippedSend: send_shipped(event.process, rail, event.message); break;
+        case Kind::kShippedControl:
+            give_to_thread(Kind::kShippedHandle, event.at / config_.rails, rail, event.message, event.process);
+            break;
+        case Kind::kShippedHandle: shipped_->received(event.process, rail, event.message, now_ns()); break;
+        case Kind::kShippedDrive: shipped_->drive(event.at, now_ns()); break;
+        default: VELO_CHECK(false, "an event of kind %u", static_cast<unsigned>(event.kind));
+    }
+}
+
+void RailsRun::post_chunk(uint32_t message, uint32_t rail, uint32_t bytes, bool reserved) {
+    ++messages_[message].fragments;
+    post(message, rail, bytes, reserved);
+}
+
+/// A request takes the NIC's thread, as a local RTS does; an answer was made by it.
+void RailsRun::send_control(uint32_t process, uint32_t rail, const rma::RailMessage& message, bool answer) {
+    if (now_ >= from_ && message.kind == rma::RailMessageKind::kRts) ++result_.tries;
+    if (answer) return send_shipped(process, rail, message);
+    give_to_thread(Kind::kShippedSend, process / config_.processes_per_node, rail, message, process);
+}
+
+void RailsRun::send_shipped(uint32_t process, uint32_t rail, rma::RailMessage message) {
+    const uint32_t to = std::exchange(message.peer, process);
+    const uint32_t to_node = to / config_.processes_per_node;
+    if (now_ >= from_) ++result_.controls;
+    const double arrives = now_ + way(process / config_.processes_per_node, to_node) + config_.control_flits;
+    schedule(arrives, Kind::kShippedControl, to_node * config_.rails + rail, message, to);
+}
+
+void RailsRun::drive_at(uint32_t process, uint64_t time_ns) {
+    const auto time = static_cast<double>(time_ns);
+    if (std::exchange(processes_[process].drive_at, time) == time) return;
+    schedule(time, Kind::kShippedDrive, process);
 }
 
 /// Numbers of a process's message: its gap, size and destination.
@@ -206,6 +255,9 @@ void RailsRun::make(uint32_t process) {
     const uint64_t others = config_.nodes - 1;
     message.to = static_cast<uint32_t>(
         (node_of(message) + 1 + draw(config_.seed, process, number + 2) % others) % config_.nodes);
+    message.to_process = message.to * config_.processes_per_node +
+                         static_cast<uint32_t>(draw(config_.seed, process, number + 2) / others %
+                                               config_.processes_per_node);
     if (now_ >= from_) {
         ++result_.made;
         result_.offered += static_cast<double>(message.bytes) / config_.flit_bytes;
@@ -240,14 +292,17 @@ void RailsRun::begin(uint32_t slot) {
             }
             [[fallthrough]];
         case RailsPolicy::kDynamic: message.reserves = true; return reserve(slot);
+        case RailsPolicy::kShippedDynamic: message.reserves = true; [[fallthrough]];
+        case RailsPolicy::kShippedHybrid:
+            return shipped_->begin(slot, message.process, message.to_process, message.bytes, now_ns());
     }
 }
 
-void RailsRun::post(uint32_t slot, uint32_t rail, uint32_t bytes) {
+void RailsRun::post(uint32_t slot, uint32_t rail, uint32_t bytes, bool reserved) {
     const Message& message = messages_[slot];
     const uint32_t node = node_of(message);
     const uint32_t worm = take_slot(worms_, spare_worms_);
-    worms_[worm] = {.message = slot, .rail = rail, .bytes = bytes};
+    worms_[worm] = {.message = slot, .rail = rail, .bytes = bytes, .reserved = reserved};
     nodes_[node].rails.begin(rail, rma::RailDirection::kSending, bytes);
     const double flits = std::ceil(static_cast<double>(bytes) / config_.flit_bytes);
     network_[rail].post(worm, node, message.to, flits, now_);
@@ -289,8 +344,9 @@ void RailsRun::arrive(uint32_t worm) {
         result_.accepted += static_cast<double>(arrived.bytes) / config_.flit_bytes;
         ++result_.fragments;
     }
-    if (message.reserves) give_to_thread(Kind::kGrantDone, to, arrived.rail);
-    if (--message.fragments == 0) complete(arrived.message);
+    if (message.reserves && !shipped_) give_to_thread(Kind::kGrantDone, to, arrived.rail);
+    const bool is_last = --message.fragments == 0 && (!shipped_ || shipped_->all_issued(arrived.message));
+    if (is_last) complete(arrived.message);
     wake(to);
 }
 
@@ -411,6 +467,7 @@ void RailsRun::answered(uint32_t node, uint32_t rail, bool granted) {
             post(slot, rail, nic.bytes);
         } else {
             if (now_ >= from_) ++result_.tries;
+            if (config_.wait_percent == 0) return ask(node, rail);
             schedule(now_ + random_wait(messages_[slot]), Kind::kAskAgain, node * config_.rails + rail);
         }
         return;
@@ -420,10 +477,15 @@ void RailsRun::answered(uint32_t node, uint32_t rail, bool granted) {
     if (--messages_[slot].answers == 0) decide(slot);
 }
 
+/// After all answers. Algorithm 4 is a loop: with no wait, a message that was refused asks again before any other
+/// one of its node is served (wake() comes after it).
 void RailsRun::decide(uint32_t slot) {
     const Message& message = messages_[slot];
     const uint32_t node = node_of(message);
-    if (message.granted == 0) return schedule(now_ + random_wait(message), Kind::kRetry, slot);
+    if (message.granted == 0) {
+        if (config_.wait_percent == 0) return reserve(slot);
+        return schedule(now_ + random_wait(message), Kind::kRetry, slot);
+    }
     const rma::RailMask granted = message.granted;
     const rma::RailMask used = choose(node, granted, message.bytes);
     for_each_rail(granted & ~used, [&](uint32_t rail) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <vector>
@@ -12,11 +13,12 @@
 #include "rma/static_allocation.h"
 #include "sim/rail_worms.h"
 #include "sim/rails.h"
+#include "sim/shipped_rails.h"
 #include "sim_device/cluster/trace_hash.h"
 
 namespace velo::sim {
 
-class RailsRun {
+class RailsRun final : public ShippedRails::Host {
   public:
     explicit RailsRun(const RailsConfig& config);
     [[nodiscard]] RailsResult run();
@@ -35,6 +37,11 @@ class RailsRun {
         kRetry,      ///< a message's random wait is over
         kAskAgain,   ///< a fragment's
         kArrive,     ///< the last flit of a worm
+        // Of the plugin's machines:
+        kShippedSend,     ///< a NIC's thread has a request of a process
+        kShippedControl,  ///< a control message comes to a NIC
+        kShippedHandle,   ///< and its thread has read it
+        kShippedDrive,    ///< a process looks at what waits
     };
     struct Event {
         double time = 0;
@@ -42,6 +49,7 @@ class RailsRun {
         Kind kind{};
         uint32_t at = 0;  ///< process, NIC, message or worm
         rma::RailMessage message;
+        uint32_t process = 0;  ///< kShippedSend: that sends; kShippedControl, kShippedHandle: that receives
         /// The next event is the largest of a heap.
         bool operator<(const Event& other) const {
             return time > other.time || (time == other.time && order > other.order);
@@ -52,6 +60,7 @@ class RailsRun {
         uint32_t bytes = 0;
         uint32_t process = 0;
         uint32_t to = 0;         ///< node
+        uint32_t to_process = 0;
         uint32_t fragments = 0;  ///< to arrive yet
         uint32_t answers = 0;    ///< that are awaited
         rma::RailMask granted = 0;
@@ -61,12 +70,14 @@ class RailsRun {
         uint32_t message = 0;
         uint32_t rail = 0;
         uint32_t bytes = 0;
+        bool reserved = false;  ///< by the plugin's machine
     };
     struct Process {
         rma::RailPolicy policy;
         std::deque<uint32_t> queue;  ///< messages that wait for the one that blocks
         uint32_t made = 0;
         bool blocked = false;
+        double drive_at = 0;  ///< of the last kShippedDrive
     };
     /// A NIC: its thread, and its reservation, of which one machine is used.
     struct Nic {
@@ -93,16 +104,18 @@ class RailsRun {
     [[nodiscard]] double round_trip(const Message& message) const;
     [[nodiscard]] double draw_exponential(uint32_t process, uint32_t number, double mean) const;
 
-    void schedule(double time, Kind kind, uint32_t at, const rma::RailMessage& message = {});
+    void schedule(double time, Kind kind, uint32_t at, const rma::RailMessage& message = {}, uint32_t process = 0);
     /// After what the NIC's thread has before it.
-    void give_to_thread(Kind kind, uint32_t node, uint32_t rail, const rma::RailMessage& message = {});
+    void give_to_thread(Kind kind, uint32_t node, uint32_t rail, const rma::RailMessage& message = {},
+                        uint32_t process = 0);
     void handle(const Event& event);
+    void handle_shipped(const Event& event);
     void worms_move(uint32_t rail);
 
     void plan_message(uint32_t process);
     void make(uint32_t process);
     void begin(uint32_t message);
-    void post(uint32_t message, uint32_t rail, uint32_t bytes);
+    void post(uint32_t message, uint32_t rail, uint32_t bytes, bool reserved = false);
     void post_on(uint32_t message, rma::RailMask rails);
     void arrive(uint32_t worm);
     void complete(uint32_t message);
@@ -119,6 +132,12 @@ class RailsRun {
     void decide(uint32_t message);
     [[nodiscard]] double random_wait(const Message& message);
     void wake(uint32_t node);
+
+    void post_chunk(uint32_t message, uint32_t rail, uint32_t bytes, bool reserved) override;
+    void send_control(uint32_t process, uint32_t rail, const rma::RailMessage& message, bool answer) override;
+    void drive_at(uint32_t process, uint64_t time_ns) override;
+    void send_shipped(uint32_t process, uint32_t rail, rma::RailMessage message);
+    [[nodiscard]] uint64_t now_ns() const { return static_cast<uint64_t>(now_); }
 
     template <typename Use>
     auto with_machine(Nic& nic, Use&& use) {
@@ -145,6 +164,7 @@ class RailsRun {
     std::vector<Process> processes_;
     std::vector<Node> nodes_;
     std::vector<Nic> nics_;
+    std::unique_ptr<ShippedRails> shipped_;  ///< nullptr: another policy
     std::vector<Message> messages_;
     std::vector<uint32_t> spare_messages_;
     std::vector<Worm> worms_;

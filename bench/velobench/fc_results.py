@@ -21,7 +21,8 @@ RAILS_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 
 # RAILS's figures, simulated
 
-[rails.md](rails.md) says where they agree with the paper; [simulation.md](../simulation.md#rails) has the model.
+[rails.md](rails.md) says where they agree with the paper, and which machine each line is;
+[simulation.md](../simulation.md#rails) has the model. Lines called *shipped* run the plugin's machines.
 Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
 `make -C build pictures` draws them into `build/pictures/`.
 """

@@ -83,7 +83,8 @@ RailsConfig small(RailsPolicy policy) {
 }
 
 constexpr RailsPolicy kNotStatic[] = {RailsPolicy::kBasic, RailsPolicy::kLocalDynamic, RailsPolicy::kDynamic,
-                                      RailsPolicy::kHybrid};
+                                      RailsPolicy::kHybrid, RailsPolicy::kShippedHybrid,
+                                      RailsPolicy::kShippedDynamic};
 
 TEST(Rails, two_runs_are_equal_and_seeds_differ) {
     for (const RailsPolicy policy : kNotStatic) {
@@ -184,6 +185,36 @@ TEST(Rails, reservation_is_ahead_of_round_robin_where_processes_block) {
     const double dynamic = run_rails(config).accepted;
     config.policy = RailsPolicy::kBasic;
     EXPECT_GT(dynamic, 1.3 * run_rails(config).accepted);
+}
+
+/// RAILS's algorithm 4 is a loop, so other messages of the node are served when it has ended.
+TEST(Rails, a_message_that_asks_again_at_once_is_ahead_of_the_others_of_its_node) {
+    RailsConfig config = {.policy = RailsPolicy::kDynamic, .load = 1, .warm_up = 20, .measured = 100};
+    const RailsResult waits = run_rails(config);
+    config.wait_percent = 0;
+    const RailsResult asks = run_rails(config);
+    EXPECT_GT(asks.tries, 1.5 * waits.tries);
+    EXPECT_LT(asks.accepted, 0.9 * waits.accepted);
+    config.policy = RailsPolicy::kBasic;
+    const double basic = run_rails(config).accepted;
+    EXPECT_GT(asks.accepted, 1.3 * basic);
+    EXPECT_LT(asks.accepted, 1.45 * basic);
+}
+
+/// A message of one chunk leaves with its request; one of many waits for the grant.
+TEST(Rails, what_ships_reserves_for_all_but_the_first_chunk) {
+    RailsConfig config = small(RailsPolicy::kShippedDynamic);
+    config.load = 0.001;
+    config.measured = 20000;
+    config.striping_percent = 100;
+    const RailsResult whole = run_rails(config);
+    EXPECT_NEAR(whole.latency_cycles, 32768, 0.05 * 32768);
+    EXPECT_NEAR(whole.tries, 1, 0.02);
+    EXPECT_NEAR(whole.controls, 3, 0.1) << "an RTS, a CTS or an ABORT, and a DONE";
+    config.chunk_bytes = 4096;
+    const RailsResult chunks = run_rails(config);
+    EXPECT_LT(chunks.latency_cycles, 0.5 * whole.latency_cycles) << "over several rails";
+    EXPECT_GT(chunks.tries, 3);
 }
 
 TEST(Rails, requests_queue_on_duplex_buses) {
