@@ -315,6 +315,7 @@ MatchingResult run_matching(const MatchingConfig& given, const MatchingProgram& 
     fabric.message_ns = config.on_node_ns;
     fabric.copy_kib_ns = config.copy_kib_ns;
     fabric.short_bytes = config.message_bytes_max;
+    fabric.ring = NodeFabric::geometry_for(std::max(4096u, config.message_bytes_max));
     fabric.whole_payloads = true;
     std::deque<MatchingProcess> processes;
     Run run = {config, program, make_plan(config), fabric, processes};

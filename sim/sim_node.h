@@ -1,21 +1,18 @@
-/// The memory of a simulated node, as an engine sees it: in place of shm::OnNode, in virtual time.
+/// The rings of a simulated node, as an engine sees them: shm::BasicOnNode, the plugin's own, over private memory
+/// and in virtual time.
 ///
-/// A message takes time of the CPU at both ends and is there when the sender has written it. Unread bytes of a pair
-/// can be bounded, as a ring does it.
-/// Claims of cooperative copies and tables of registrations are the processes' own objects, since all processes of a
-/// simulation are in one address space.
+/// A message takes time of the CPU at both ends, and its receiver finds it when its own clock has come to the
+/// time of sending. All else is the plugin's code: first contact, lines, cells and bodies, room that is given
+/// back, dormant rings and doorbells, claims of cooperative copies, tables of registrations, and peers that end.
+/// The distance of cores follows from the process, since the one that rings measure is this machine's.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "sim_device/cluster/cluster.h"
-#include "velo/base/atu_table.h"
-#include "velo/base/shared_block.h"
-#include "velo/shm/on_node.h"
+#include "sim/sim_memory.h"
 
 namespace velo::sim {
 
@@ -26,105 +23,135 @@ struct NodeFabric {
     explicit NodeFabric(cluster::Cluster& with) : cluster(with) {}
 
     [[nodiscard]] uint64_t copy_ns(uint64_t bytes) const { return bytes * copy_kib_ns / 1024; }
+    [[nodiscard]] SimNode* node_of(int32_t pid) const;
+    /// Rings whose longest message is at least so long.
+    static shm::RingGeometry geometry_for(uint32_t message_bytes);
+    /// Whether memory is refused now.
+    [[nodiscard]] bool refuses();
 
     cluster::Cluster& cluster;
     std::vector<SimNode*> by_rank;   ///< nullptr: has no engine
     uint32_t message_ns = 0;         ///< on each side
     uint32_t copy_kib_ns = 0;        ///< of direct copies, and of what messages have beyond the next
     uint32_t short_bytes = 0;        ///< that `message_ns` covers
-    uint32_t ring_bytes = 0;         ///< unread bytes of a pair beyond which there is no room; 0: there always is
+    shm::RingGeometry ring = geometry_for(4096);
     bool whole_payloads = false;     ///< else direct copies of more than a word only take time
+    /// A process looks at its rings although nothing has come, so that they fall dormant as in a job.
+    bool polls_empty_rings = false;
+    uint32_t refuse_permille = 0;    ///< of requests for a ring's memory, and of mappings
+    uint64_t refuse_until_ns = 0;
+    uint64_t refused = 0;            ///< so far
+
+  private:
+    uint32_t draws_ = 0;
 };
 
-/// Owner: an engine. Thread: one.
+/// Owner: an engine. Thread: one. A process that uses no ring, no registration and no claim has none of their memory.
 class SimNode {
   public:
+    using Rings = shm::BasicOnNode<SimNodeMemory>;
     static constexpr uint64_t kNever = UINT64_MAX;
 
-    SimNode(NodeFabric& fabric, cluster::ClusterDevice& device);
+    SimNode(NodeFabric& fabric, cluster::ClusterDevice& device, const shm::OnNodeConfig& config);
     SimNode(const SimNode&) = delete;
     SimNode& operator=(const SimNode&) = delete;
     ~SimNode();
 
     /// When the next message is there.
-    [[nodiscard]] uint64_t next_ns() const { return arrivals_.empty() ? kNever : arrivals_.front().at_ns; }
+    [[nodiscard]] uint64_t next_ns() const;
+    /// The next message of this process's is there.
+    [[nodiscard]] bool arrived(uint32_t process) const;
+    /// Its segment, made when it is first asked for.
+    [[nodiscard]] const std::shared_ptr<SimMemory>& memory();
+    [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return static_cast<uint32_t>(rings_->name(peer)); }
+    [[nodiscard]] bool alive() const { return !device_.ended(); }
+    /// Of the rings', so far.
+    [[nodiscard]] uint64_t losses() const { return losses_; }
 
-    [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return peers_[peer].node->device_.process(); }
-
-    // The parts of an engine ask this of shm::OnNode, whose header describes each.
+    // The parts of an engine ask this of shm::BasicOnNode, whose header describes each.
 
     [[nodiscard]] uint64_t name(shm::PeerIndex peer) const { return rank_of(peer); }
     [[nodiscard]] shm::OnNodeAddress address() const;
-    Status connect(const shm::OnNodeAddress& address, shm::PeerIndex& peer, base::Failure* failure);
+    Status connect(const shm::OnNodeAddress& address, shm::PeerIndex& peer, base::Failure* failure) {
+        return rings().connect(address, peer, failure);
+    }
     [[nodiscard]] shm::RingProducer::Room reserve(shm::PeerIndex peer, uint32_t bytes, Status& status);
-    [[nodiscard]] static std::byte* reserve_whole(shm::PeerIndex, uint32_t, Status&) { return nullptr; }
-    [[nodiscard]] static bool send_line(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
-    [[nodiscard]] static shm::RingProducer* lane(shm::PeerIndex) { return nullptr; }
-    static void sent_in_lane(shm::PeerIndex, bool) {}
-    [[nodiscard]] static bool send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
-    void commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false);
+    [[nodiscard]] std::byte* reserve_whole(shm::PeerIndex peer, uint32_t bytes, Status& status) {
+        return shm::RingProducer::in_one_piece(reserve(peer, bytes, status));
+    }
+    [[nodiscard]] bool send_line(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+        return rings().send_line(peer, parts, tag) && left(peer, parts.bytes());
+    }
+    [[nodiscard]] shm::RingProducer* lane(shm::PeerIndex peer) { return rings().lane(peer); }
+    void sent_in_lane(shm::PeerIndex peer, bool wake) {
+        rings().sent_in_lane(peer, wake);
+        (void)left(peer, 0);
+    }
+    [[nodiscard]] bool send_lines(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+        return rings().send_lines(peer, parts, tag) && left(peer, parts.bytes());
+    }
+    void commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
+        rings().commit(peer, message_class, tag, bytes, whole);
+        (void)left(peer, bytes);
+    }
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
-    [[nodiscard]] static bool nontemporal(shm::PeerIndex, uint32_t) { return false; }
+    [[nodiscard]] bool nontemporal(shm::PeerIndex peer, uint32_t) const { return far(peer); }
     /// Of half of the processes, so that cooperative copies go either way: by the ring, and by both ends.
     [[nodiscard]] bool far(shm::PeerIndex) const { return (device_.process() & 1) != 0; }
-    void measure_next(shm::PeerIndex) {}
+    void measure_next(shm::PeerIndex peer) { rings().measure_next(peer); }
     [[nodiscard]] static constexpr bool pays_for_pages(uint64_t) { return true; }
 
-    [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return claims()[slot]; }
+    [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return rings().coop_claims(slot); }
     [[nodiscard]] base::ClaimWord& coop_claims_of(shm::PeerIndex peer, uint32_t slot) {
-        return peers_[peer].node->claims()[slot];
+        return rings().coop_claims_of(peer, slot);
     }
-    [[nodiscard]] base::AtuTable& atu() { return registrations().table; }
-    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const {
-        return peers_[peer].node->registrations().view;
-    }
-    [[nodiscard]] int32_t pid(shm::PeerIndex peer) const { return peers_[peer].node->address().segment.pid; }
+    [[nodiscard]] base::AtuTable& atu() { return rings().atu(); }
+    [[nodiscard]] const base::AtuView& atu_of(shm::PeerIndex peer) const { return rings_->atu_of(peer); }
+    [[nodiscard]] int32_t pid(shm::PeerIndex peer) const { return rings_->pid(peer); }
 
     void poll_liveness(std::vector<shm::PeerIndex>& died);
-    [[nodiscard]] static std::vector<shm::Loss> take_losses() { return {}; }
-    [[nodiscard]] static size_t unanswered() { return 0; }
-    [[nodiscard]] static base::Failure unanswered_failure() { return {}; }
-    [[nodiscard]] static bool has_unattached() { return false; }
-    static bool disconnect(shm::PeerIndex) { return false; }
-    void announce_ending(base::Ending ending) { device_.announce_ending(ending); }
-    [[nodiscard]] base::Ending announced_ending(shm::PeerIndex peer) const { return peers_[peer].node->ending(); }
-    bool claim_report(shm::PeerIndex peer) { return !std::exchange(peers_[peer].node->end_told_, true); }
-    [[nodiscard]] static bool claim_denial_report(const shm::PeerIndex*) { return true; }
-    static void beat(uint64_t) {}
-    [[nodiscard]] static uint64_t last_beat_ns(shm::PeerIndex) { return 0; }
-    [[nodiscard]] static bool fill(shm::PeerIndex, shm::RingFill&) { return false; }
-    [[nodiscard]] static bool unread(shm::PeerIndex) { return false; }
-    [[nodiscard]] static shm::RingGeometry geometry() { return {}; }
-    [[nodiscard]] static uint32_t message_bytes_max() { return kMessageBytesMax; }
-    [[nodiscard]] const shm::OnNodeCounters& counters() const { return counters_; }
+    [[nodiscard]] std::vector<shm::Loss> take_losses();
+    [[nodiscard]] size_t unanswered() const { return rings_ ? rings_->unanswered() : 0; }
+    [[nodiscard]] base::Failure unanswered_failure() const {
+        return rings_ ? rings_->unanswered_failure() : base::Failure{};
+    }
+    [[nodiscard]] bool has_unattached() const { return rings_ && rings_->has_unattached(); }
+    bool disconnect(shm::PeerIndex peer) { return rings().disconnect(peer); }
+    void announce_ending(base::Ending ending);
+    [[nodiscard]] base::Ending announced_ending(shm::PeerIndex peer) const {
+        return rings_->announced_ending(peer);
+    }
+    bool claim_report(shm::PeerIndex peer) { return rings().claim_report(peer); }
+    bool claim_denial_report(const shm::PeerIndex* peer) { return rings().claim_denial_report(peer); }
+    void beat(uint64_t now_ns) {
+        if (rings_) rings_->beat(now_ns);
+    }
+    [[nodiscard]] uint64_t last_beat_ns(shm::PeerIndex peer) const { return rings_->last_beat_ns(peer); }
+    [[nodiscard]] bool fill(shm::PeerIndex peer, shm::RingFill& fill) const { return rings_->fill(peer, fill); }
+    [[nodiscard]] bool unread(shm::PeerIndex peer) { return rings().unread(peer); }
+    [[nodiscard]] const shm::RingGeometry& geometry() const { return config_.geometry; }
+    [[nodiscard]] uint32_t message_bytes_max() const { return config_.geometry.message_bytes_max(); }
+    [[nodiscard]] const shm::OnNodeCounters& counters() const { return rings_ ? rings_->counters() : none_; }
 
   private:
-    static constexpr uint32_t kMessageBytesMax = 64u << 10;
+    friend struct SimNodeMemory;
     static constexpr uint32_t kRegistrationsMax = 64;
 
-    struct Arrival {
-        uint64_t at_ns = 0;
-        shm::PeerIndex from = 0;
-        MessageClass message_class = MessageClass::kHost;
-        uint8_t tag = 0;
-        uint32_t bytes = 0;
-        std::unique_ptr<std::byte[]> data;
+    /// Messages of a process that lie in its ring to this one, by the times at which they are there.
+    struct Inbox {
+        uint32_t from = 0;
+        std::deque<uint64_t> at_ns;
     };
-    struct Registrations {
-        std::unique_ptr<std::byte[]> shared;
-        base::AtuTable table;
-        base::AtuView view;
-    };
-    using Claims = std::array<base::ClaimWord, shm::kCoopBlocks>;
+    template <class Handler>
+    struct Receiver;
 
-    shm::PeerIndex meet(SimNode& other);
-    void arrive(Arrival arrival);
-    void taken(SimNode& by, uint32_t bytes);
-    Registrations& registrations();
-    Claims& claims();
-    [[nodiscard]] base::Ending ending() const { return device_.ending(); }
-    [[nodiscard]] bool alive() const { return !device_.ended(); }
+    Rings& rings();
+    [[nodiscard]] Inbox& inbox_of(uint32_t process);
+    bool left(shm::PeerIndex peer, uint32_t bytes);
+    void arrive(uint32_t from, uint64_t at_ns);
+    void taken(uint32_t from, uint32_t bytes);
+    void wake_senders();
     /// Of the CPU, for a message at either end.
     [[nodiscard]] uint64_t message_ns(uint32_t bytes) const {
         return fabric_.message_ns + (bytes > fabric_.short_bytes ? fabric_.copy_ns(bytes) : 0);
@@ -132,38 +159,32 @@ class SimNode {
 
     NodeFabric& fabric_;
     cluster::ClusterDevice& device_;
-    struct Peer {
-        SimNode* node = nullptr;
-        uint32_t unread_bytes = 0;  ///< of ours, there
-        bool died = false;          ///< and the engine knows
-    };
-    std::vector<Peer> peers_;
-    std::deque<Arrival> arrivals_;  ///< the earliest first
-    std::unique_ptr<std::byte[]> staged_;
-    std::unique_ptr<Registrations> registrations_;
-    std::unique_ptr<Claims> claims_;
-    shm::OnNodeCounters counters_;
-    bool end_told_ = false;
+    shm::OnNodeConfig config_;
+    std::shared_ptr<SimMemory> memory_;
+    std::unique_ptr<Rings> rings_;
+    std::vector<Inbox> inboxes_;
+    uint64_t losses_ = 0;
+    std::vector<uint32_t> waiting_;  ///< processes that found no room in their ring to this one
+    static const shm::OnNodeCounters none_;
 };
 
-/// The receiver pays for a message when it takes it.
+/// The engine's handler, with the time that a message takes.
+template <class Handler>
+struct SimNode::Receiver {
+    SimNode& node;
+    Handler& handler;
+    [[nodiscard]] bool accepts(const shm::Message& message) { return handler.accepts(message); }
+    void deliver(shm::PeerIndex from, const shm::Message& message) {
+        node.taken(node.rank_of(from), message.bytes);
+        handler.deliver(from, message);
+    }
+};
+
 template <class Handler>
 uint32_t SimNode::poll(uint32_t budget, Handler&& handler) {
-    uint32_t taken = 0;
-    while (taken < budget && next_ns() <= device_.clock_ns()) {
-        Arrival arrival = std::move(arrivals_.front());
-        arrivals_.pop_front();
-        shm::Message message;
-        message.message_class = arrival.message_class;
-        message.tag = arrival.tag;
-        message.bytes = arrival.bytes;
-        message.data = arrival.data.get();
-        device_.work(message_ns(arrival.bytes));
-        peers_[arrival.from].node->taken(*this, arrival.bytes);
-        ++counters_.messages_received;
-        ++taken;
-        handler.deliver(arrival.from, message);
-    }
+    if (!rings_ || (!fabric_.polls_empty_rings && next_ns() > device_.clock_ns())) return 0;
+    const uint32_t taken = rings_->poll(budget, Receiver<Handler>{*this, handler});
+    if (taken != 0 && !waiting_.empty()) wake_senders();
     return taken;
 }
 

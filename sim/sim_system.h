@@ -18,7 +18,7 @@ struct SimSystem {
 
     [[nodiscard]] uint64_t now_ns() const { return device->clock_ns(); }
     void open_device(DeviceHolder& holder, const DeviceConfig&) const { holder = device; }
-    [[nodiscard]] SimNode open_node(const shm::OnNodeConfig&) const { return {*fabric, *device}; }
+    [[nodiscard]] SimNode open_node(const shm::OnNodeConfig& config) const { return {*fabric, *device, config}; }
     [[nodiscard]] int32_t pid() const { return static_cast<int32_t>(device->process()) + 1; }
     /// All processes are in one address space, so nodes are what EngineOptions::node says.
     [[nodiscard]] static uint64_t host_identity() { return 1; }

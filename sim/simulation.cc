@@ -55,6 +55,7 @@ Simulation::Simulation(const SimulationConfig& config)
     fabric_->message_ns = config_.host.on_node_ns;
     fabric_->copy_kib_ns = config_.host.copy_kib_ns;
     fabric_->short_bytes = message_bytes_max();
+    fabric_->ring = NodeFabric::geometry_for(std::max(4096u, message_bytes_max()));
     fabric_->whole_payloads = config_.cluster.whole_payloads;
     processes_.reserve(processes);
     const bool unbounded = plan_.mode == flowctl::Mode::kNone && !config_.bounded_without_credits;

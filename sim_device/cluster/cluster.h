@@ -109,6 +109,8 @@ class Cluster {
     /// `device` has freed slots.
     void freed(ClusterDevice& device);
 
+    /// When the process that is at work became due.
+    [[nodiscard]] uint64_t now_ns() const { return now_ns_; }
     /// How long a process does nothing now, by the faults; 0: not at all.
     uint64_t stall_ns(uint64_t now_ns);
     /// The fault of an RMA operation that is posted now.

@@ -1,6 +1,7 @@
 // Whole engines on the simulated cluster, in virtual time: messages of any length, gets, puts and atomics at random, on
-// nodes and between them. Packets and operations are late, refused or fail, processes stall, and some die; then faults
-// end, and everything must complete: in order, undamaged, and within a bound.
+// nodes, through the plugin's rings, and between them. Packets and operations are late, refused or fail, memory for
+// rings is refused, processes stall, and some die; then faults end, and everything must complete: in order, undamaged,
+// and within a bound.
 //
 // VELO_SOAK_SEED repeats one world, VELO_SOAK_EVENTS sets how many events all worlds have together.
 #include <cstdio>
@@ -20,6 +21,14 @@ WorldConfig world_of(uint64_t seed) {
     world.seed = seed;
     world.processes = 2 + random.below(random.below(4) == 0 ? 12 : 5);
     world.processes_per_node = 1 + random.below(3);
+    // Of its own, so that seeds that found something stay what they were.
+    Random nodes(seed * 0x9e3779b97f4a7c15u + 2);
+    if (nodes.below(4) == 0) world.processes_per_node = 1 + nodes.below(world.processes);
+    // Rings fall dormant where there are many of them, and little comes.
+    world.seldom = nodes.below(16) == 0;
+    if (world.seldom) world.processes = world.processes_per_node = 11 + nodes.below(3);
+    world.ring = {.lines = 4u << nodes.below(8), .body_bytes = 16384u << nodes.below(5)};
+    world.ring_refused_permille = nodes.below(3) == 0 ? nodes.below(900) : 0;
     flowctl::Config flow{.peers = world.processes - 1, .piggyback = random.below(8) != 0};
     static constexpr Mode kModes[] = {Mode::kDynamic, Mode::kDynamic, Mode::kDynamic, Mode::kStatic, Mode::kGrowing,
                                       Mode::kHardware};
@@ -32,7 +41,7 @@ WorldConfig world_of(uint64_t seed) {
     world.plan = std::get<flowctl::Plan>(plan);
     world.whole_steps = random.below(3) != 0;
     world.transfer_max = random.below(3) == 0 ? kReadBytes : 20'000;
-    world.ring_bytes = random.below(3) == 0 ? 0 : 8192u << random.below(5);
+    if (random.below(3) != 0) world.ring.body_bytes = 16384u << random.below(5);
     world.issue_until_ns = 3'000'000 + random.below(12'000'000);
     if (random.below(4) == 0) {
         world.dying = random.below(world.processes);
@@ -66,7 +75,10 @@ class World {
         fabric_.message_ns = 200;
         fabric_.copy_kib_ns = 100;
         fabric_.short_bytes = 4096;
-        fabric_.ring_bytes = config_.ring_bytes;
+        fabric_.ring = config_.ring;
+        fabric_.refuse_permille = config_.ring_refused_permille;
+        fabric_.refuse_until_ns = config_.faults.until_ns;
+        fabric_.polls_empty_rings = true;
         fabric_.whole_payloads = true;
         for (uint32_t rank = 0; rank < config_.processes; ++rank) {
             const uint32_t node = rank / config_.processes_per_node;
@@ -101,14 +113,18 @@ class World {
             }
             const uint32_t happened = host.step();
             events_ += happened;
-            if (happened != 0 || !config_.whole_steps) {
+            uint32_t& idle = idle_[host.rank()];
+            idle = happened != 0 ? 0 : idle + 1;
+            // Half a step may find nothing although there is something for the other half.
+            if (idle == 0 || (!config_.whole_steps && idle < kIdleHalves)) {
                 cluster_.schedule(*device, device->clock_ns());
             } else {
                 // As a rank that waits in MPI polls all the time; so liveness is looked at, too.
                 device->sleep();
                 const uint64_t next_ns = host.engine().parts().core.on_node.next_ns();
                 const uint64_t now_ns = device->clock_ns();
-                cluster_.schedule(*device, std::max(now_ns, std::min(next_ns, now_ns + kNapNs)));
+                const uint64_t nap_ns = config_.seldom && now_ns < config_.issue_until_ns ? kShortNapNs : kNapNs;
+                cluster_.schedule(*device, std::max(now_ns, std::min(next_ns, now_ns + nap_ns)));
             }
             if (device->clock_ns() > config_.issue_until_ns && device->clock_ns() > next_look_ns_) {
                 next_look_ns_ = device->clock_ns() + kLookNs;
@@ -119,7 +135,7 @@ class World {
         return finished();
     }
     /// Adds what the engines have counted to `sums`.
-    void check_end(velo_counters_t& sums) {
+    void check_end(velo_counters_t& sums, uint64_t& rings_refused) {
         for (auto& host : hosts_) {
             if (!host->dead()) host->check_end();
             velo_counters_t counters;
@@ -130,6 +146,8 @@ class World {
 #include "velo/counters.def"
         }
         check_credits();
+        check_rings();
+        rings_refused += fabric_.refused;
     }
     [[nodiscard]] uint64_t events() const { return events_; }
     [[nodiscard]] uint64_t operations() const {
@@ -146,6 +164,8 @@ class World {
 
   private:
     static constexpr uint64_t kNapNs = 200'000;
+    static constexpr uint64_t kShortNapNs = 200;
+    static constexpr uint32_t kIdleHalves = 64;
     static constexpr uint64_t kLookNs = 1'000'000;
     static constexpr uint64_t kPatienceNs = 10'000'000'000;
 
@@ -177,10 +197,27 @@ class World {
         }
     }
 
+    /// All that was written to the rings of the living has been read and given back.
+    void check_rings() {
+        for (auto& one : hosts_) {
+            if (one->dead()) continue;
+            const sim::SimNode& node = one->engine().parts().core.on_node;
+            EXPECT_EQ(node.unanswered(), 0u);
+            for (const velo_peer* peer : one->engine().parts().peers.on_node()) {
+                if (peer == nullptr || hosts_[node.rank_of(peer->node_index())]->dead()) continue;
+                shm::RingFill fill;
+                if (!node.fill(peer->node_index(), fill)) continue;
+                EXPECT_EQ(fill.lines_written, fill.lines_read);
+                EXPECT_EQ(fill.body_written, fill.body_read);
+            }
+        }
+    }
+
     WorldConfig config_;
     cluster::Cluster cluster_;
     sim::NodeFabric fabric_;
     std::vector<std::unique_ptr<SoakHost>> hosts_;
+    std::vector<uint32_t> idle_ = std::vector<uint32_t>(config_.processes);  ///< steps in which nothing has happened
     uint64_t events_ = 0;
     uint64_t next_look_ns_ = 0;
 };
@@ -197,6 +234,7 @@ void run_worlds(uint64_t events_default) {
     uint64_t operations = 0;
     uint64_t deaths = 0;
     velo_counters_t sums = {};
+    uint64_t rings_refused = 0;
     uint64_t seed = only != 0 ? only : 1;
     for (; events < events_all; ++seed) {
         SCOPED_TRACE("VELO_SOAK_SEED=" + std::to_string(seed));
@@ -205,7 +243,7 @@ void run_worlds(uint64_t events_default) {
         std::fflush(stdout);
         World world(seed);
         ASSERT_TRUE(world.run()) << "something is left to do, and nothing moves:\n" << world.text();
-        if (!testing::Test::HasFailure()) world.check_end(sums);
+        if (!testing::Test::HasFailure()) world.check_end(sums, rings_refused);
         ASSERT_FALSE(testing::Test::HasFailure()) << world.text();
         events += world.events();
         operations += world.operations();
@@ -219,12 +257,15 @@ void run_worlds(uint64_t events_default) {
         EXPECT_GT(operations, events / 100) << "the worlds did next to nothing";
         EXPECT_GT(deaths, 0u);
         // Each way that data can take, and each that control can.
+        uint32_t way = 0;
         for (const uint64_t sum :
              {sums.on_node_rx_messages, sums.velo_rx_messages, sums.contacts_tx, sums.opens_tx, sums.closes_tx,
               sums.requests_tx, sums.steals, sums.stall_count, sums.velo_backpressure, sums.credits_tx_piggybacked,
               sums.rma_get_bytes, sums.rma_put_bytes, sums.rma_copied_bytes, sums.rma_ring_bytes, sums.rma_fallbacks,
-              sums.rma_held, sums.rma_repeated, sums.rma_failed, sums.atomics_served}) {
-            EXPECT_NE(sum, 0u);
+              sums.rma_held, sums.rma_repeated, sums.rma_failed, sums.atomics_served, sums.on_node_rings,
+              sums.on_node_ring_full, sums.on_node_bells, rings_refused}) {
+            EXPECT_NE(sum, 0u) << "of way " << way;
+            ++way;
         }
     }
 }

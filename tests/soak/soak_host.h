@@ -29,9 +29,11 @@ struct WorldConfig {
     uint32_t processes = 3;
     uint32_t processes_per_node = 1;
     flowctl::Plan plan;
+    bool seldom = false;  ///< something is begun in few steps, and processes poll meanwhile
     bool whole_steps = true;   ///< a step is all of progress(), as in a job; else a half of it
     uint32_t transfer_max = 0;  ///< bytes of a get or put
-    uint32_t ring_bytes = 0;    ///< of a pair on a node; 0: without bound
+    shm::RingGeometry ring;     ///< of a pair on a node
+    uint32_t ring_refused_permille = 0;  ///< of requests for a ring's memory, and of mappings, while there are faults
     uint64_t issue_until_ns = 0;
     uint32_t dying = UINT32_MAX;  ///< the process that dies
     uint64_t dies_ns = 0;
@@ -89,7 +91,8 @@ class SoakHost {
     /// One step: perhaps something new, and progress. Returns how much happened.
     uint32_t step() {
         uint32_t events = 0;
-        if (device_.clock_ns() < config_.issue_until_ns && under_way_ < kUnderWayMax && random_.below(3) != 0) {
+        if (device_.clock_ns() < config_.issue_until_ns && under_way_ < kUnderWayMax &&
+            (config_.seldom ? random_.below(3000) == 0 : random_.below(3) != 0)) {
             begin_something();
             ++events;
         }
@@ -101,7 +104,10 @@ class SoakHost {
     /// To be called when all hosts have finished.
     void check_end() {
         SCOPED_TRACE("process " + std::to_string(rank()));
-        EXPECT_EQ(job_failures_ != 0, uncertain_ != 0) << "the host hears of a failure that cannot be repaired";
+        const uint64_t losses = engine_->parts().core.on_node.losses();
+        EXPECT_EQ(job_failures_ != 0, uncertain_ != 0 || losses != 0)
+            << "the host hears of a failure that cannot be repaired";
+        EXPECT_LE(losses, config_.dying != UINT32_MAX ? 1u : 0u) << "only the ring of a process that died is lost";
         for (uint32_t other = 0; other < hosts_.size(); ++other) {
             if (other == rank() || hosts_[other]->dead()) continue;
             SoakHost& theirs = *hosts_[other];

@@ -4,12 +4,19 @@
 /// rings it sends through, added one by one at first contact. A process without a partner costs its
 /// fixed part only. On-node traffic takes no VELO credits (FC 7.2): a ring's own room is its flow control.
 ///
+/// The class is a template over the memory of its node: that of an operating system (NodeMemory), or that of a
+/// simulated node (sim/sim_node.h), which runs this very code in virtual time.
+///
 /// Owner: the engine. Thread: the engine's; poll() may nest.
 #pragma once
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -86,10 +93,62 @@ struct UnansweredContact {
     base::Failure failure;  ///< of the last try
 };
 
-class OnNode {
+/// The memory that processes of one node share, as the kernel has it.
+struct NodeMemory {
+    using Segment = base::SharedSegment;
+    using Mapping = base::Mapping;
+    struct Life : base::LifeWatch {
+        explicit Life(const NodeMemory&) {}
+    };
+
+    /// As the functions of base::SharedSegment.
+    [[nodiscard]] static Segment create(const std::string& label, size_t bytes) {
+        return Segment::create(label, bytes);
+    }
+    static Status attach(const base::SegmentAddress& address, Segment& out, size_t bytes, base::Failure* failure) {
+        return Segment::attach(address, out, bytes, failure);
+    }
+    [[nodiscard]] static uint64_t now_ns() { return base::monotonic_ns(); }
+    [[nodiscard]] static bool exists(int32_t pid) { return kill(pid, 0) == 0 || errno != ESRCH; }
+    /// The next message of this peer's, if one is in its ring, is there: at once, but for simulated time.
+    [[nodiscard]] static constexpr bool arrived(uint64_t /*name*/) { return true; }
+};
+
+/// After the next message of a ring: kReturn, when the last poll found nothing there; kRelease, when it is long.
+enum class RingThen : uint8_t { kGoOn, kReturn, kRelease };
+/// A process of the node, to BasicOnNode.
+template <class Node>
+struct OnNodePeer {
+    uint64_t name = 0;
+    base::Place place;
+    typename Node::Segment segment;
+    base::MpscRing<Contact> contacts;
+    std::atomic<uint64_t>* doorbells = nullptr;
+    ClaimLine* coop_claims = nullptr;
+    base::AtuView atu;
+    typename Node::Mapping out_memory;
+    uint64_t out_offset = 0;
+    RingProducer out;
+    typename Node::Mapping in_memory;
+    RingConsumer in;
+    uint64_t received_before = 0;  ///< see BasicOnNode::streaming()
+    uint64_t sent_before = 0;
+    uint32_t silent_polls = 0;
+    RingThen then = RingThen::kGoOn;
+    bool dead = false;
+    bool lost = false;  ///< and reported
+    uint64_t short_since_ns = 0;  ///< there is no memory for the ring to it; 0: there is, or none was asked for
+    uint64_t next_try_ns = 0;
+};
+
+inline constexpr uint32_t kContacts = 64;      ///< first contacts that wait in a process's segment
+inline constexpr uint32_t kDoorbells = 1024;  ///< bits; peers whose indices differ by a multiple share one
+
+template <class Node>
+class BasicOnNode {
   public:
     /// Throws base::SetupError.
-    [[gnu::cold]] explicit OnNode(const OnNodeConfig& config);
+    [[gnu::cold]] explicit BasicOnNode(const OnNodeConfig& config, const Node& node = Node());
 
     [[nodiscard]] OnNodeAddress address() const;
 
@@ -226,7 +285,7 @@ class OnNode {
     bool claim_report(PeerIndex peer) { return peers_[peer]->segment.claim_report(); }
     /// The same of denied copies, by the segment of a peer, or of this process (nullptr).
     bool claim_denial_report(const PeerIndex* peer) {
-        base::SharedSegment& segment = peer == nullptr ? segment_ : peers_[*peer]->segment;
+        Segment& segment = peer == nullptr ? segment_ : peers_[*peer]->segment;
         return segment.claim_report(base::Notice::kDeniedCopies);
     }
 
@@ -249,9 +308,11 @@ class OnNode {
     [[nodiscard]] uint32_t peers() const { return static_cast<uint32_t>(peers_.size() - spare_peers_.size()); }
 
   private:
+    using Segment = typename Node::Segment;
+    using Mapping = typename Node::Mapping;
+    using Peer = OnNodePeer<Node>;
+    using Then = RingThen;
     using ContactRing = base::MpscRing<Contact>;
-    static constexpr uint32_t kContacts = 64;
-    static constexpr uint32_t kDoorbells = 1024;  ///< bits; peers whose indices differ by a multiple share one
     /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
     static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
@@ -265,38 +326,11 @@ class OnNode {
     static constexpr size_t kUnansweredMax = 4096;
     static constexpr size_t kLossesMax = 64;
 
-    /// After the next message of a ring: kReturn, when the last poll found nothing there; kRelease, when it is long.
-    enum class Then : uint8_t { kGoOn, kReturn, kRelease };
-    struct Peer {
-        uint64_t name = 0;
-        base::Place place;
-        base::SharedSegment segment;
-        ContactRing contacts;
-        std::atomic<uint64_t>* doorbells = nullptr;
-        ClaimLine* coop_claims = nullptr;
-        base::AtuView atu;
-        base::Mapping out_memory;
-        uint64_t out_offset = 0;
-        RingProducer out;
-        base::Mapping in_memory;
-        RingConsumer in;
-        uint64_t received_before = 0;  ///< see streaming()
-        uint64_t sent_before = 0;
-        uint32_t silent_polls = 0;
-        Then then = Then::kGoOn;
-        bool dead = false;
-        bool lost = false;  ///< and reported
-        uint64_t short_since_ns = 0;  ///< there is no memory for the ring to it; 0: there is, or none was asked for
-        uint64_t next_try_ns = 0;
-    };
-
     /// Memory of this process's segment for a ring, left by a peer that has gone.
     struct SpareRing {
         uint64_t offset = 0;
-        base::Mapping memory;
+        Mapping memory;
     };
-
-    struct Layout;
 
     /// More messages went to the peer than came from it since it was last in step with us.
     [[nodiscard]] static bool streaming(Peer& peer) {
@@ -319,7 +353,7 @@ class OnNode {
     void take_contacts() {
         Contact contact;
         while (contacts_.pop(contact)) [[unlikely]] {
-                const uint64_t now = base::monotonic_ns();
+                const uint64_t now = node_.now_ns();
                 try_contact({.contact = contact, .since_ns = now, .failure = {}}, now);
             }
     }
@@ -334,7 +368,8 @@ class OnNode {
     [[nodiscard, gnu::noinline]] bool hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handler);
 
     OnNodeConfig config_;
-    base::SharedSegment segment_;
+    [[no_unique_address]] Node node_;
+    Segment segment_;
     ContactRing contacts_;
     std::atomic<uint64_t>* doorbells_ = nullptr;
     ClaimLine* coop_claims_ = nullptr;
@@ -346,14 +381,15 @@ class OnNode {
     std::vector<PeerIndex> active_;
     std::vector<PeerIndex> dormant_;
     std::vector<UnansweredContact> unanswered_;
-    base::LifeWatch life_;
+    typename Node::Life life_;
     std::vector<Loss> losses_;
     size_t sweep_ = 0;
     OnNodeCounters counters_;
 };
 
+template <class Node>
 template <class Handler>
-bool OnNode::hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handler) {
+bool BasicOnNode<Node>::hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handler) {
     Peer& peer = *peers_[index];
     Message message;
     const RingConsumer::Peek seen = peer.in.peek(message);
@@ -367,8 +403,9 @@ bool OnNode::hand_up_other(PeerIndex index, uint32_t unreleased, Handler& handle
     return true;
 }
 
+template <class Node>
 template <class Handler>
-uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
+uint32_t BasicOnNode<Node>::poll(uint32_t budget, Handler&& handler) {
     take_contacts();
     if (!dormant_.empty()) [[unlikely]]
         answer_doorbells();
@@ -380,7 +417,7 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
         uint32_t messages = 0;
         // Messages of few lines are given back together: the producer has others ahead of it.
         uint32_t released = 0;
-        while (messages < budget) {
+        while (messages < budget && node_.arrived(peer.name)) {
             const uint64_t word = peer.in.word();
             if (word == 0) {
                 peer.then = messages == 0 ? Then::kReturn : Then::kGoOn;
@@ -423,5 +460,8 @@ uint32_t OnNode::poll(uint32_t budget, Handler&& handler) {
     }
     return taken;
 }
+
+using OnNode = BasicOnNode<NodeMemory>;
+extern template class BasicOnNode<NodeMemory>;
 
 }  // namespace velo::shm
