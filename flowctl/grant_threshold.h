@@ -30,7 +30,7 @@ class ThresholdGrant : public Quota {
         while (ledger_.reached(index) && ledger_.available_slots() != 0 && credits < return_max_) {
             const DynamicPeer& peer = at(index);
             if (peer.blocked) {
-                // FC 6.5.4: one credit, and only to a sender that has less than its minimum quota.
+                // FC 6.5.2: one credit, and only to a sender that has less than its minimum quota.
                 if (peer.granted() >= this->min_quota_) break;
                 ledger_.return_one(index);
                 ++credits;
