@@ -126,7 +126,3 @@ struct SimNodeMemory {
 };
 
 }  // namespace velo::sim
-
-namespace velo::shm {
-extern template class BasicOnNode<sim::SimNodeMemory>;
-}

@@ -462,6 +462,5 @@ uint32_t BasicOnNode<Node>::poll(uint32_t budget, Handler&& handler) {
 }
 
 using OnNode = BasicOnNode<NodeMemory>;
-extern template class BasicOnNode<NodeMemory>;
 
 }  // namespace velo::shm
