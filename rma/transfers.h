@@ -16,6 +16,7 @@
 #include "rma/chunk_scheduler.h"
 #include "rma/coop_copy.h"
 #include "rma/pending_op.h"
+#include "rma/remedy.h"
 #include "velo/base/atu_table.h"
 #include "velo/base/endings.h"
 #include "velo/base/text.h"
@@ -447,23 +448,6 @@ void Transfers<Env>::finished(velo_rma_t& op, Status status) {
         report_failed(op, status);
     if (op.owner != 0) return parts_.matching.receiving.fetched(op, status);
     core_.events.rma_done(op, status);
-}
-
-/// The remedy for an operation that failed.
-[[nodiscard]] constexpr const char* remedy(Status status) {
-    switch (status) {
-        case Status::kAtuFault: return "Look for accesses outside a window, and to memory that was detached.";
-        case Status::kBadMemory:
-        case Status::kBadLocalMemory:
-            return "Look for munmap or mprotect of memory that a window or a message is in.";
-        case Status::kBadParam: return "The address of an atomic is a multiple of its width.";
-        case Status::kFailed: return "An operation that may have been carried out is not repeated.";
-        case Status::kTimedOut:
-            return "Look for munmap of the memory at either end; a slow network needs a larger btl_velo_timeout.";
-        case Status::kProtocol:
-            return "Look for a process that writes where it should not; all ranks need the same velo.";
-        default: return "";
-    }
 }
 
 /// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender
