@@ -38,9 +38,12 @@ std::string networks_text(const NetworkOptions& options, uint32_t rails_max, con
     } listing = {.text = "", .rails_max = rails_max};
     library->list(
         options, rails_max, &listing,
-        [](void* context, const char* provider, const char* interface, const char* refused, uint32_t rails) {
+        [](void* context, const char* provider, const char* interface, const char* address, const char* refused,
+           uint32_t rails) {
             auto& of = *static_cast<Listing*>(context);
-            of.text += "  " + std::string(provider) + " on " + interface + ": ";
+            of.text += "  " + std::string(provider) + " on " + interface;
+            if (*address != '\0') of.text += ", " + std::string(address);
+            of.text += ": ";
             if (refused != nullptr) {
                 of.text += "not used, " + std::string(refused);
             } else if (rails == 0) {

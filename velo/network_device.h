@@ -78,7 +78,7 @@ class NetworkDevice {
 struct NetworkOptions {
     const char* provider_include = "";
     const char* provider_exclude = "";
-    const char* interface_include = "";  ///< names, or address/bits
+    const char* interface_include = "";  ///< names, addresses, or address/bits
     const char* interface_exclude = "";
     const char* other_host = "";  ///< of the job; of several interfaces, one on the way there is preferred
 };
@@ -90,13 +90,14 @@ struct NetworkLibrary {
     /// Opens the device. nullptr on failure, with a sentence for the user in `error`.
     NetworkDevice* (*open)(const DeviceConfig& config, const NetworkOptions& options, char* error,
                            size_t error_bytes) noexcept = nullptr;
-    /// Calls `each` for every provider and interface that there is; `refused` is nullptr for one that can be used.
-    /// `rails`: how many of them open() would make of it, with DeviceConfig::ports of `rails_max`.
+    /// Calls `each` for every provider, interface and address that there is (empty for one that is no IP address);
+    /// `refused` is nullptr for one that can be used. `rails`: how many of them open() would make of it, with
+    /// DeviceConfig::ports of `rails_max`.
     void (*list)(const NetworkOptions& options, uint32_t rails_max, void* context,
-                 void (*each)(void* context, const char* provider, const char* interface, const char* refused,
-                              uint32_t rails)) noexcept = nullptr;
+                 void (*each)(void* context, const char* provider, const char* interface, const char* address,
+                              const char* refused, uint32_t rails)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 6;
+inline constexpr uint64_t kNetworkAbi = 7;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

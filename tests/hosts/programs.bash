@@ -57,34 +57,7 @@ all_programs() {
             run_case "$program" "$layout" "$bindir/$program" "${arguments[@]}"
         done
     done
-    [[ $btl == *tcp* ]] || other_networks
-}
-
-# Each host gets a further network that no other one is in, as a container engine makes it. A job finds the way by the names of
-# its hosts; where it is told to take these networks, it ends with a line that names them.
-other_networks() {
-    local host
-    wanted networks_of_one_host || wanted networks_that_do_not_meet || return 0
-    for host in 1 2; do
-        "$hosts" on "h$host" ip -batch - <<IP
-link add name aaa0 type veth peer name aaa1
-addr add 172.$((16 + host)).0.1/16 dev aaa0
-link set aaa0 up
-link set aaa1 up
-IP
-    done
-    run_case networks_of_one_host 1+1 "$bindir/p2p" --watchdog 40 --quick
-    case_on_hosts 'networks_that_do_not_meet 1+1' apart
-    for host in 1 2; do "$hosts" on "h$host" ip link del aaa0; done
-}
-
-apart() {
-    if run_job 1+1 --mca btl_velo_if_include 172.16.0.0/12 --mca btl_velo_peer_timeout 3 "$bindir/p2p" --watchdog 40 \
-        --quick; then
-        why='it passed'
-    elif ! grep -q 'never answered: its address 172\..* is in another network than aaa0 (172\.' "$log"; then
-        why='no line names the networks'
-    fi
+    return 0
 }
 
 # Jobs of two mpiruns (tests/mpi/run: two_jobs) do not meet between hosts: orted crashes in orte_rml_base_parse_uris, over

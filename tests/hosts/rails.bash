@@ -29,6 +29,10 @@ all_rails() {
     for rule in static round_robin local_dynamic dynamic; do
         for program in p2p onesided; do rails_case "$program" "$rule" 1+1; done
     done
+    with_addresses eth1 10.79.0.99/32 10.79.0.99/32 \
+        case_on_hosts 'rails_beside_a_floating_address 1+1' both_carry 1+1 "${two_rails[@]}" "${p2p[@]}"
+    with_addresses eth1 192.168.1.5/24 192.168.2.5/24 \
+        case_on_hosts 'rails_beside_second_addresses 1+1' both_carry 1+1 "${two_rails[@]}" "${p2p[@]}"
     case_on_hosts 'rails_of_one_host 1+1' rails_of_one_host
     case_on_hosts 'rails_rank_killed 1+1' rails_rank_is_killed
     case_on_hosts 'rail_cut_6s 1+1' rail_is_cut 6

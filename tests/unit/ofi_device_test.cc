@@ -288,17 +288,19 @@ TEST_F(OfiLibrary, opens_a_device_and_says_why_it_does_not) {
 TEST_F(OfiLibrary, lists_each_provider_and_interface_once) {
     ASSERT_NE(library_, nullptr);
     std::vector<std::string> lines;
-    const auto add = [](void* to, const char* provider, const char* interface, const char* refused, uint32_t rails) {
-        static_cast<std::vector<std::string>*>(to)->push_back(std::string(provider) + " " + interface + " " +
-                                                              (refused == nullptr ? std::to_string(rails) : refused));
+    const auto add = [](void* to, const char* provider, const char* interface, const char* address,
+                        const char* refused, uint32_t rails) {
+        const std::string verdict = refused == nullptr ? std::to_string(rails) : refused;
+        static_cast<std::vector<std::string>*>(to)->push_back(std::string(provider) + " " + interface + " " + address +
+                                                              " " + verdict);
     };
     library_->list(kNetOptions, 4, &lines, add);
     ASSERT_GE(lines.size(), 3u);
-    EXPECT_EQ(lines[0], std::string(conformance::kTcpProvider) + " lo 1");
+    EXPECT_EQ(lines[0], std::string(conformance::kTcpProvider) + " lo 127.0.0.1 1");
     for (const std::string& line : lines) EXPECT_EQ(std::ranges::count(lines, line), 1) << line;
     lines.clear();
     library_->list({.provider_include = conformance::kTcpProvider, .interface_include = "lo,lo,lo"}, 2, &lines, add);
-    EXPECT_EQ(lines[0], std::string(conformance::kTcpProvider) + " lo 2");
+    EXPECT_EQ(lines[0], std::string(conformance::kTcpProvider) + " lo 127.0.0.1 2");
 }
 
 }  // namespace

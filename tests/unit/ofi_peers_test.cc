@@ -55,7 +55,7 @@ struct Parts {
     PeerTable peers{endpoint, mailbox, gate, own, kPlanned, other_jobs};
     Transmitter transmitter{endpoint, peers, own, log, mailbox.space().part_bytes()};
     RmaUnit rma{endpoint, 1};
-    PeerEndings endings{endpoint, peers, transmitter, gate, rma, log};
+    PeerEndings endings{endpoint, peers, transmitter, gate, rma, own, log};
     PeerWatch watch{endpoint, peers, transmitter, endings, kTimeoutNs};
 };
 

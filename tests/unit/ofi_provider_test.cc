@@ -59,16 +59,41 @@ TEST(OfiProvider, networks_are_compared_by_their_bits) {
     EXPECT_FALSE(address_in("", "0.0.0.0/0"));
 }
 
+TEST(OfiProvider, a_word_names_an_interface_a_label_an_address_or_a_network) {
+    const auto named = [](const char* word) { return names_address(word, "eth0", "eth0:1", "192.0.2.7"); };
+    for (const char* word : {"eth0", "eth0:1", "192.0.2.7", "192.0.2.0/24"}) EXPECT_TRUE(named(word)) << word;
+    for (const char* word : {"eth", "eth1", "eth0:2", "eth0/32", "192.0.2.8", "192.0.2.7/", ""}) {
+        EXPECT_FALSE(named(word)) << word;
+    }
+    EXPECT_TRUE(names_address("fd00::1", "eth0", "eth0", "fd00:0::1"));
+    EXPECT_FALSE(names_address("fd00::2", "eth0", "eth0", "fd00::1"));
+}
+
+TEST(OfiProvider, addresses_of_an_interface_have_places_of_their_own) {
+    const std::vector<Interface> all = interfaces();
+    const auto is_ipv6 = [](const Interface& one) { return one.address.find(':') != std::string::npos; };
+    for (const Interface& one : all) {
+        for (const Interface& other : all) {
+            if (&one == &other || one.name != other.name || is_ipv6(one) != is_ipv6(other)) continue;
+            EXPECT_NE(one.place, other.place) << one.address << ", " << other.address;
+        }
+        EXPECT_EQ(interface_of(one.address).empty(), false);
+    }
+    EXPECT_EQ(interface_of("127.0.0.1"), "lo");
+    EXPECT_EQ(interface_of("192.0.2.1"), "");
+}
+
 TEST(OfiProvider, the_way_to_a_host_is_the_kernels) {
-    EXPECT_EQ(source_address_to("127.0.0.1"), "127.0.0.1");
+    using Addresses = std::vector<std::string>;
+    EXPECT_EQ(source_addresses_to("127.0.0.1"), Addresses{"127.0.0.1"});
     // A system without a file of hosts and without a name server knows no name, not even this one.
     addrinfo* known = nullptr;
     const bool knows_names = getaddrinfo("localhost", nullptr, nullptr, &known) == 0;
     if (known != nullptr) freeaddrinfo(known);
-    EXPECT_EQ(source_address_to("localhost").empty(), !knows_names);
-    EXPECT_EQ(source_address_to(""), "");
-    EXPECT_EQ(source_address_to(nullptr), "");
-    EXPECT_EQ(source_address_to("a name, which no host has"), "");
+    EXPECT_EQ(source_addresses_to("localhost").empty(), !knows_names);
+    EXPECT_EQ(source_addresses_to(""), Addresses{});
+    EXPECT_EQ(source_addresses_to(nullptr), Addresses{});
+    EXPECT_EQ(source_addresses_to("a name, which no host has"), Addresses{});
 }
 
 TEST(OfiProvider, an_address_of_another_network_is_named) {

@@ -39,6 +39,13 @@ int prefix_bits(const sockaddr* mask) {
     return bits;
 }
 
+bool is_ipv6(const std::string& address) {
+    return address.find(':') != std::string::npos;
+}
+
+/// More than an interface has addresses.
+constexpr uint32_t kAlone = 1u << 16;
+
 struct AddrinfoDeleter {
     void operator()(addrinfo* first) const { freeaddrinfo(first); }
 };
@@ -57,10 +64,21 @@ std::vector<Interface> interfaces() {
     ifaddrs* first = nullptr;
     if (getifaddrs(&first) != 0) return all;
     for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
-        std::string text = address_text(at->ifa_addr);
+        const std::string text = address_text(at->ifa_addr);
         if (text.empty()) continue;
-        std::string network = text + "/" + std::to_string(prefix_bits(at->ifa_netmask));
-        all.push_back({at->ifa_name, std::move(text), std::move(network), at->ifa_flags});
+        const std::string label = at->ifa_name;
+        const auto name = label.substr(0, label.find(':'));
+        const int bits = prefix_bits(at->ifa_netmask);
+        const bool alone = bits == static_cast<int>(8 * bytes_of(at->ifa_addr).size());
+        const auto before = std::ranges::count_if(all, [&](const Interface& other) {
+            return other.name == name && is_ipv6(other.address) == is_ipv6(text);
+        });
+        all.push_back({.name = name,
+                       .address = text,
+                       .network = text + "/" + std::to_string(bits),
+                       .label = label,
+                       .flags = at->ifa_flags,
+                       .place = static_cast<uint32_t>(before) + (alone ? kAlone : 0)});
     }
     freeifaddrs(first);
     return all;
@@ -87,11 +105,18 @@ bool address_in(const std::string& address, const std::string& network) {
     return false;
 }
 
-std::string source_address_to(const char* host) {
+bool names_address(const std::string& word, const std::string& interface, const std::string& label,
+                   const std::string& address) {
+    return word == interface || word == label || address_in(address, word) ||
+           address_in(address, word + (is_ipv6(word) ? "/128" : "/32"));
+}
+
+std::vector<std::string> source_addresses_to(const char* host) {
+    std::vector<std::string> sources;
     addrinfo hints = {};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* found = nullptr;
-    if (host == nullptr || *host == '\0' || getaddrinfo(host, "9", &hints, &found) != 0) return "";
+    if (host == nullptr || *host == '\0' || getaddrinfo(host, "9", &hints, &found) != 0) return sources;
     const std::unique_ptr<addrinfo, AddrinfoDeleter> all(found);
     for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
         const int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -102,9 +127,15 @@ std::string source_address_to(const char* host) {
         const bool routed = connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
                             getsockname(fd, reinterpret_cast<sockaddr*>(&own), &bytes) == 0;
         close(fd);
-        if (routed) return address_text(reinterpret_cast<const sockaddr*>(&own));
+        if (routed) sources.push_back(address_text(reinterpret_cast<const sockaddr*>(&own)));
     }
-    return "";
+    return sources;
+}
+
+std::string interface_of(const std::string& address) {
+    const std::vector<Interface> all = interfaces();
+    const auto found = std::ranges::find(all, address, &Interface::address);
+    return found == all.end() ? "" : found->name;
 }
 
 std::string other_network(const std::string& own, const std::string& peer) {

@@ -37,25 +37,26 @@ std::vector<Choice> rails_of(const NetworkOptions& options, uint32_t rails_max) 
 }
 
 void list(const NetworkOptions& options, uint32_t rails_max, void* context,
-          void (*each)(void* context, const char* provider, const char* interface, const char* refused,
-                       uint32_t rails)) noexcept {
+          void (*each)(void* context, const char* provider, const char* interface, const char* address,
+                       const char* refused, uint32_t rails)) noexcept {
     try {
-        // Addresses of one interface differ in nothing that is told.
-        std::vector<std::array<std::string, 3>> said;
+        // A provider may have several descriptions that differ in nothing that is told.
+        std::vector<std::array<std::string, 4>> said;
         const std::vector<Choice> rails = rails_of(options, std::min(rails_max, kRailsMax));
         for (const Candidate& candidate : look_for_providers(options)) {
-            std::array<std::string, 3> line = {candidate.provider, candidate.interface, candidate.refused};
+            std::array<std::string, 4> line = {candidate.provider, candidate.interface, candidate.address,
+                                               candidate.refused};
             if (std::ranges::find(said, line) != said.end()) continue;
             said.push_back(std::move(line));
             const auto here = std::ranges::count_if(rails, [&candidate](const Choice& rail) {
-                return rail.interface == candidate.interface &&
+                return rail.interface == candidate.interface && rail.address == candidate.address &&
                        candidate.provider == rail.info->fabric_attr->prov_name;
             });
-            each(context, candidate.provider.c_str(), candidate.interface.c_str(),
+            each(context, candidate.provider.c_str(), candidate.interface.c_str(), candidate.address.c_str(),
                  candidate.refused.empty() ? nullptr : candidate.refused.c_str(), static_cast<uint32_t>(here));
         }
     } catch (const std::exception& failure) {
-        each(context, "libfabric", "", failure.what(), 0);
+        each(context, "libfabric", "", "", failure.what(), 0);
     }
 }
 

@@ -6,21 +6,29 @@
 
 namespace velo::ofi {
 
-/// A peer that has never answered was perhaps never reached: that its address is of another network says why.
-void PeerEndings::report_other_network(const Peer& peer) const {
+/// A peer that has never answered was perhaps never reached: its address may say why.
+void PeerEndings::report_unreached(const Peer& peer) const {
     const uint32_t format = endpoint_.info().addr_format;
-    const std::string clause =
-        other_network(ip_text(format, endpoint_.name().data()), ip_text(format, peer.endpoint.data()));
-    if (clause.empty()) return;
-    log_(0,
-         "node %u, VPID %u never answered: %s. btl_velo_if_include=NETWORK/BITS names a network that all hosts are in.",
-         peer.facts.node, peer.facts.vpid, clause.c_str());
+    const std::string own = ip_text(format, endpoint_.name().data());
+    const std::string its = ip_text(format, peer.endpoint.data());
+    const std::string interface = peer.facts.node == own_.head.node ? "" : interface_of(its);
+    if (const std::string clause = other_network(own, its); !clause.empty()) {
+        log_(0,
+             "node %u, VPID %u never answered: %s. btl_velo_if_include=NETWORK/BITS names a network that all hosts are "
+             "in.",
+             peer.facts.node, peer.facts.vpid, clause.c_str());
+    } else if (!interface.empty()) {
+        log_(0,
+             "node %u, VPID %u never answered: its address %s is one of this host, too (%s), and leads back here. "
+             "btl_velo_if_exclude=%s leaves it out.",
+             peer.facts.node, peer.facts.vpid, its.c_str(), interface.c_str(), its.c_str());
+    }
 }
 
 void PeerEndings::ended(DeviceAddr addr, base::Ending ending, const char* why) {
     Peer& peer = peers_[addr];
     if (peer.dead) return;
-    if (!peer.in.hello_received && ending == base::Ending::kNone) report_other_network(peer);
+    if (!peer.in.hello_received && ending == base::Ending::kNone) report_unreached(peer);
     log_(ending == base::Ending::kNone ? 1 : 2, "the peer of node %u, VPID %u has ended: %s", peer.facts.node,
          peer.facts.vpid, why);
     ++count_;

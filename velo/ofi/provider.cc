@@ -77,8 +77,14 @@ bool is_set(const char* words) {
     return words != nullptr && *words != '\0';
 }
 
-bool names_interface(const char* words, const std::string& name, const std::string& address) {
-    return any_word(words, [&](const std::string& word) { return word == name || address_in(address, word); });
+/// How many of the words name the candidate.
+size_t times_named(const char* words, const Candidate& candidate) {
+    size_t times = 0;
+    any_word(words, [&](const std::string& word) {
+        times += names_address(word, candidate.interface, candidate.label, candidate.address);
+        return false;
+    });
+    return times;
 }
 
 /// A feature that velo cannot do without and that is missing; empty: none is.
@@ -103,22 +109,23 @@ std::string refusal_of_provider(const Candidate& candidate, const NetworkOptions
     return missing_feature(*candidate.info);
 }
 
-std::string refusal_of_interface(const std::string& name, const std::string& address, unsigned flags,
-                                 const NetworkOptions& options) {
-    if (names_interface(options.interface_exclude, name, address)) return "btl_velo_if_exclude has it";
+std::string refusal_of_interface(const Candidate& candidate, unsigned flags, const NetworkOptions& options) {
+    if (times_named(options.interface_exclude, candidate) != 0) return "btl_velo_if_exclude has it";
     if (is_set(options.interface_include)) {
-        return names_interface(options.interface_include, name, address) ? "" : "btl_velo_if_include does not have it";
+        return times_named(options.interface_include, candidate) != 0 ? "" : "btl_velo_if_include does not have it";
     }
     if ((flags & IFF_UP) == 0) return "the interface is down";
     if ((flags & IFF_RUNNING) == 0) return "the interface has no carrier";
     if ((flags & IFF_LOOPBACK) != 0) return "it reaches this host only: not without btl_velo_if_include";
-    if (address.starts_with("fe80:")) return "the address is of one link";
+    if (candidate.address.starts_with("fe80:")) return "the address is of one link";
     return "";
 }
 
-/// Of two providers of one kind the IPv4 address comes first, and one on the way to other hosts ahead of both.
-constexpr int kPreferencePerKind = 4;
-constexpr int kNotOnTheWay = 2;
+/// Of two addresses of one provider the IPv4 one comes first. That from which the kernel reaches other hosts is ahead
+/// of both, and then come others of its interface.
+constexpr int kPreferencePerKind = 8;
+constexpr int kOtherInterface = 4;
+constexpr int kOtherAddress = 2;
 constexpr int kIpv6 = 1;
 
 Candidate examine(const fi_info& info, const std::vector<Interface>& system, const NetworkOptions& options) {
@@ -128,17 +135,17 @@ Candidate examine(const fi_info& info, const std::vector<Interface>& system, con
     candidate.provider = info.fabric_attr->prov_name;
     candidate.preference = kPreferencePerKind * kind_of(candidate.provider);
     candidate.refused = refusal_of_provider(candidate, options);
-    const std::string address = ip_of(info);
-    const auto found = std::ranges::find(system, address, &Interface::address);
-    if (address.empty() || found == system.end()) {
+    candidate.address = ip_of(info);
+    const auto found = std::ranges::find(system, candidate.address, &Interface::address);
+    if (candidate.address.empty() || found == system.end()) {
         candidate.interface = info.domain_attr->name == nullptr ? "" : info.domain_attr->name;
         return candidate;
     }
     candidate.interface = found->name;
-    candidate.preference += address.find(':') != std::string::npos ? kIpv6 : 0;
-    if (candidate.refused.empty()) {
-        candidate.refused = refusal_of_interface(found->name, address, found->flags, options);
-    }
+    candidate.label = found->label;
+    candidate.place = found->place;
+    candidate.preference += candidate.address.find(':') != std::string::npos ? kIpv6 : 0;
+    if (candidate.refused.empty()) candidate.refused = refusal_of_interface(candidate, found->flags, options);
     return candidate;
 }
 
@@ -204,23 +211,28 @@ std::string describe(const std::vector<Candidate>& all) {
     return text.empty() ? "libfabric has none with reliable datagram endpoints" : text;
 }
 
-/// Of several interfaces that could be used, those come last that the kernel would not take for another
-/// host of the job: the bridge of a container engine has an address as good as the network's.
-void prefer_way_to(const char* host, std::vector<Candidate>& candidates) {
+/// Of several addresses that could be used, those come last that the kernel would not send from to another host of the
+/// job: the bridge of a container engine has an address as good as the network's, and an interface may have more than
+/// one, some of which no other host can reach, or several hosts have.
+void prefer_way_to(const char* host, const std::vector<Interface>& system, std::vector<Candidate>& candidates) {
     std::string first;
     const bool several = std::ranges::any_of(candidates, [&first](const Candidate& candidate) {
-        if (!candidate.refused.empty() || ip_of(*candidate.info).empty()) return false;
-        if (first.empty()) first = candidate.interface;
-        return candidate.interface != first;
+        if (!candidate.refused.empty() || candidate.address.empty()) return false;
+        if (first.empty()) first = candidate.address;
+        return candidate.address != first;
     });
     if (!several) return;
-    const std::string source = source_address_to(host);
-    if (source.empty()) return;
-    const std::vector<Interface> system = interfaces();
-    const auto way = std::ranges::find(system, source, &Interface::address);
-    if (way == system.end()) return;
+    const std::vector<std::string> sources = source_addresses_to(host);
+    std::vector<std::string> ways;
+    for (const Interface& interface : system) {
+        if (std::ranges::find(sources, interface.address) != sources.end()) ways.push_back(interface.name);
+    }
     for (Candidate& candidate : candidates) {
-        if (candidate.interface != way->name) candidate.preference += kNotOnTheWay;
+        if (std::ranges::find(ways, candidate.interface) == ways.end()) {
+            candidate.preference += kOtherInterface;
+        } else if (std::ranges::find(sources, candidate.address) == sources.end()) {
+            candidate.preference += kOtherAddress;
+        }
     }
 }
 
@@ -229,27 +241,26 @@ bool shares_registrations(const fi_info& info) {
     return (info.caps & FI_RMA) != 0 && (info.domain_attr->mr_mode & (FI_MR_PROV_KEY | FI_MR_RAW)) == 0;
 }
 
-/// Whether a usable candidate is the provider of the first rail on an interface that has no rail yet.
-bool carries_a_rail(const Candidate& candidate, const std::vector<Choice>& rails) {
+/// Whether a usable candidate, of the provider of the first rail, is on an interface that has no rail yet, or is named
+/// by a word of the user's that names none of the rails.
+bool carries_a_rail(const Candidate& candidate, const std::vector<Choice>& rails, const char* included) {
     const fi_info& first = *rails.front().info;
-    return candidate.provider == first.fabric_attr->prov_name && candidate.info->addr_format == first.addr_format &&
-           std::ranges::find(rails, candidate.interface, &Choice::interface) == rails.end();
-}
-
-/// How many rails an interface has at most: as often as the user named it.
-size_t times_named(const char* words, const Candidate& candidate) {
-    size_t times = 0;
-    any_word(words, [&](const std::string& word) {
-        times += names_interface(word.c_str(), candidate.interface, ip_of(*candidate.info));
+    if (candidate.provider != first.fabric_attr->prov_name || candidate.info->addr_format != first.addr_format) {
         return false;
+    }
+    if (std::ranges::find(rails, candidate.interface, &Choice::interface) == rails.end()) return true;
+    return any_word(included, [&](const std::string& word) {
+        return names_address(word, candidate.interface, candidate.label, candidate.address) &&
+               std::ranges::none_of(rails, [&word](const Choice& rail) {
+                   return names_address(word, rail.interface, rail.interface, rail.address);
+               });
     });
-    return std::max<size_t>(times, 1);
 }
 
 /// Of two cards of one provider the near one comes first. Not of interfaces with IP addresses: these may be in networks
 /// that do not meet, so that all processes have to take the same ones.
 CardNearness nearness_of(const Candidate& candidate) {
-    return ip_of(*candidate.info).empty() ? card_nearness(*candidate.info) : CardNearness::kUnknown;
+    return candidate.address.empty() ? card_nearness(*candidate.info) : CardNearness::kUnknown;
 }
 
 [[noreturn]] void refuse_all(const std::vector<Candidate>& all, const NetworkOptions& options) {
@@ -289,10 +300,10 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
     for (const fi_info* at = all.get(); at != nullptr; at = at->next) {
         candidates.push_back(examine(*at, system, options));
     }
-    prefer_way_to(options.other_host, candidates);
+    prefer_way_to(options.other_host, system, candidates);
     for (Candidate& candidate : candidates) candidate.nearness = nearness_of(candidate);
     std::ranges::stable_sort(candidates, {}, [](const Candidate& candidate) {
-        return std::tuple(!candidate.refused.empty(), candidate.preference, candidate.nearness);
+        return std::tuple(!candidate.refused.empty(), candidate.preference, candidate.place, candidate.nearness);
     });
     return candidates;
 }
@@ -300,17 +311,18 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
 std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max) {
     std::vector<Candidate> all = look_for_providers(options);
     std::vector<Choice> rails;
-    std::vector<size_t> more;  // of each rail's interface
+    std::vector<size_t> more;  // of each rail's address: as often as the user named it
     for (Candidate& candidate : all) {
         if (!candidate.refused.empty() || rails.size() == rails_max) break;
-        if (!rails.empty() && !carries_a_rail(candidate, rails)) continue;
+        if (!rails.empty() && !carries_a_rail(candidate, rails, options.interface_include)) continue;
         InfoPtr info = narrowed(*candidate.info);
         if (!info) {
             candidate.refused = "it does not offer together what velo needs";
             continue;
         }
-        rails.push_back({.info = std::move(info), .interface = candidate.interface});
-        more.push_back(times_named(options.interface_include, candidate) - 1);
+        rails.push_back(
+            {.info = std::move(info), .interface = candidate.interface, .address = candidate.address});
+        more.push_back(std::max<size_t>(times_named(options.interface_include, candidate), 1) - 1);
         if (!shares_registrations(*rails.front().info)) return rails;
     }
     if (rails.empty()) refuse_all(all, options);
@@ -321,7 +333,8 @@ std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_m
         --more[at];
         InfoPtr info(fi_dupinfo(rails[at].info.get()));
         if (!info) throw std::bad_alloc();
-        rails.push_back({.info = std::move(info), .interface = rails[at].interface});
+        rails.push_back(
+            {.info = std::move(info), .interface = rails[at].interface, .address = rails[at].address});
     }
     return rails;
 }

@@ -27,8 +27,11 @@ struct Candidate {
     InfoPtr info;
     std::string provider;
     std::string interface;  ///< as the system or the provider calls it; empty where it has none
+    std::string label;      ///< the same, or what the system calls this address of several
+    std::string address;    ///< IP, in text; empty for addresses of other kinds
     std::string refused;    ///< a few words; empty for one that can be used
     int preference = 0;     ///< less is better
+    uint32_t place = 0;     ///< of several addresses of one interface (Interface)
     CardNearness nearness = CardNearness::kUnknown;  ///< of those that are preferred alike
 };
 
@@ -39,10 +42,12 @@ struct Candidate {
 struct Choice {
     InfoPtr info;
     std::string interface;
+    std::string address;  ///< as in Candidate
 };
 
 /// The first usable one, and behind it the same provider on other interfaces, up to `rails_max` in all and the nearest
-/// first. An interface that btl_velo_if_include names several times is taken as often, after one rail on each. Throws
+/// first. An interface has one address in use, unless btl_velo_if_include names networks or addresses of it, each of
+/// which is a rail. One that it names several times is taken as often, after one rail on each. Throws
 /// base::SetupError, with a sentence that names what there was and what to do.
 [[gnu::cold]] std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max);
 /// The first of them.
