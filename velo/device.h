@@ -196,6 +196,7 @@ struct DeviceReport {
     uint32_t held_packets = 0;  ///< accepted by send(), and not written yet
     uint32_t operations = 0;    ///< accepted by post(), and not ended
     uint64_t beat_ns = 0;       ///< when its owner was last in progress(); 0: not known
+    bool unreached = false;     ///< it counts as ended, and nothing ever came from it: it may run all the same
 };
 
 /// Facts about an open device.

@@ -203,7 +203,9 @@ void Failures<Env>::report_end(velo_peer& peer) {
                              .rank = peer.rank,
                              .pid = peer.pid,
                              .path = peer.path,
-                             .followed = ending == base::Ending::kFollowed});
+                             .followed = ending == base::Ending::kFollowed,
+                             .unreached = peer.path == VELO_PATH_DEVICE &&
+                                          core_.device->report(peer.device_addr()).unreached});
 }
 
 template <class Env>

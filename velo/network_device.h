@@ -80,6 +80,8 @@ struct NetworkOptions {
     const char* provider_exclude = "";
     const char* interface_include = "";  ///< names, addresses, or address/bits
     const char* interface_exclude = "";
+    uint16_t port_low = 0;  ///< first and last port to listen at, for providers over TCP; 0: any
+    uint16_t port_high = 0;
     const char* other_host = "";  ///< of the job; of several interfaces, one on the way there is preferred
 };
 

@@ -184,12 +184,33 @@ shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity
     return geometry;
 }
 
+/// Ports below are the system's.
+constexpr base::NumberRange kPorts = {.smallest = 1024, .largest = 65535};
+
+/// The first and the last port of a range in text; 0 and 0 for none.
+std::pair<uint16_t, uint16_t> port_range(std::string_view text) {
+    if (text.empty()) return {0, 0};
+    const size_t dash = std::min(text.find('-'), text.size());
+    const auto low = base::read_number(text.substr(0, dash), kPorts);
+    const auto high = base::read_number(text.substr(std::min(dash + 1, text.size())), kPorts);
+    if (!low || !high || *low > *high) {
+        throw SetupError("btl_velo_port_range=" + std::string(text.substr(0, 64)) +
+                         " is not LOW-HIGH, two numbers from " + std::to_string(kPorts.smallest) + " to " +
+                         std::to_string(kPorts.largest) +
+                         ", the smaller one first; write it like 42000-42999, or leave it out for any port");
+    }
+    return {static_cast<uint16_t>(*low), static_cast<uint16_t>(*high)};
+}
+
 /// The user's words on networks, which are good as long as the parameters are, and the identity.
 NetworkOptions network_options(const velo_params_t& params, const velo_identity_t& identity) {
+    const auto [port_low, port_high] = port_range(params.port_range);
     return {.provider_include = params.provider_include,
             .provider_exclude = params.provider_exclude,
             .interface_include = params.if_include,
             .interface_exclude = params.if_exclude,
+            .port_low = port_low,
+            .port_high = port_high,
             .other_host = identity.other_host};
 }
 

@@ -1,4 +1,6 @@
 /// The C face of the engine, over the device that the job needs. No exception leaves it.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -105,7 +107,13 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
     options.device_used = options.network_used = false;
     if (options.host.log != nullptr) {
-        options.host.log(options.host.context, 1,
+        // Another BTL may serve other hosts, but not one who says which network this one is to take.
+        const velo_params_t& params = options.params;
+        const bool chosen = std::ranges::any_of(
+            std::array{params.if_include, params.if_exclude, params.provider_include, params.provider_exclude,
+                       params.port_range},
+            [](const char* text) { return *text != '\0'; });
+        options.host.log(options.host.context, chosen ? 0 : 1,
                          ("velo: ranks on other hosts are not reached: " + options.no_network).c_str());
     }
     return new velo_engine(options);

@@ -166,6 +166,8 @@ typedef struct {
     velo_path_t path;
     /* It said that it ends because another process did. */
     bool followed;
+    /* Nothing ever came from it: it may run all the same, and not be reached. The device has logged why. */
+    bool unreached;
 } velo_end_t;
 
 /* Why the job cannot go on: what was accepted from the host, or sent to it, cannot be carried out any more.

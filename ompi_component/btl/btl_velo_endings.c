@@ -52,6 +52,22 @@ static void tell(const velo_end_t *end, bool other_job)
     free(peer_host);
 }
 
+/* Of a process on another host that nothing ever came from: it may be as well as this one. */
+static void tell_unreached(const velo_end_t *end)
+{
+    char *peer_host = mca_btl_velo_host_of((uint32_t) end->job, end->rank);
+
+    opal_output(0,
+                "velo: rank %" PRIu32 " (pid %d on %s) was never reached from here (rank %" PRIu32 " on %s, over %s),\n"
+                "and this job is ended. Nothing ever came from it: a line above has its address, its port and the\n"
+                "error. It may run all the same, behind a firewall or in another network (btl_velo_port_range,\n"
+                "btl_velo_if_include), or have ended before its first message, which mpirun then tells.",
+                end->rank, (int) end->pid, NULL != peer_host ? peer_host : "another host",
+                opal_proc_local_get()->proc_name.vpid, opal_process_info.nodename,
+                velo_device_name(mca_btl_velo_component.engine));
+    free(peer_host);
+}
+
 /* ob1 has no callback yet, or not any more, or does not run: the runtime ends the job. */
 static __attribute__((noreturn)) void end_process(void)
 {
@@ -103,7 +119,11 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
     }
     /* Of those that only followed, another one has been told of or will be. */
     if (other_job || (!end->followed && velo_claim_report(mca_btl_velo_component.engine, end->peer))) {
-        tell(end, other_job);
+        if (end->unreached) {
+            tell_unreached(end);
+        } else {
+            tell(end, other_job);
+        }
     } else {
         opal_output_verbose(1, opal_btl_base_framework.framework_output,
                             "velo: rank %" PRIu32 " (pid %d) has ended; another rank reports it", end->rank,

@@ -9,15 +9,15 @@
 # but one of a transfer that was repeated, where connections are reset.
 fault_table='
 link_down_5s             default 45 passed            passed     nothing -
-link_down_for_good       full    60 passed|ended|hung ended|told orted   velo: rank [0-9]+ .*on h[12]\)
-fabric_cut_for_good      default 60 passed|ended|hung ended      nothing velo: rank [0-9]+ .*on h[12]\)
+link_down_for_good       full    60 passed|ended|hung ended|told orted   velo: rank [0-9]+ .*on h[12]\) has ended
+fabric_cut_for_good      default 60 passed|ended|hung ended      nothing velo: rank [0-9]+ .*on h[12]\) has ended
 loss_1_percent           default 45 passed            passed     nothing -
 loss_5_percent           full    60 passed            passed     nothing -
 delay_10_ms              default 45 passed            passed     nothing -
-host_vanishes            full    60 passed|ended|hung ended|told orted   velo: rank [0-9]+ .*on h2\)
+host_vanishes            full    60 passed|ended|hung ended|told orted   velo: rank [0-9]+ .*on h2\) has ended
 rank_killed              default 30 ended             ended      nothing -
 rank_stopped_10s         default 45 passed            passed     nothing -
-connections_reset        default 25 passed|ended|hung passed|ended nothing velo: rank [0-9]+ .*on h[12]\)
+connections_reset        default 25 passed|ended|hung passed|ended nothing velo: rank [0-9]+ .*on h[12]\) has ended
 '
 # Silence of a peer after which velo takes it for dead; shorter than velo's default, longer than link_down_5s.
 peer_timeout_s=8

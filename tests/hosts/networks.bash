@@ -15,6 +15,11 @@ run_networks() {
 all_networks() {
     other_networks
     several_addresses
+    if command -v nft >/dev/null; then
+        firewalls
+    else
+        skip "firewalls over $btl" 'nft (package nftables) is missing'
+    fi
 }
 
 # ends_and_says PATTERN LAYOUT ARGUMENT...: a job that ends by itself, and says this.
@@ -42,7 +47,7 @@ IP
     done
     run_case networks_of_one_host 1+1 "${p2p[@]}"
     case_on_hosts 'networks_that_do_not_meet 1+1' ends_and_says \
-        'never answered: its address 172\..* is in another network than aaa0 \(172\.' 1+1 \
+        'never answered \(.*\)\. Its address is in another network than aaa0 \(172\.' 1+1 \
         --mca btl_velo_if_include 172.16.0.0/12 --mca btl_velo_peer_timeout 3 "${p2p[@]}"
     for host in 1 2; do "$hosts" on "h$host" ip link del aaa0; done
 }
@@ -73,11 +78,58 @@ several_addresses() {
     with_addresses eth0 "$floating/32" "$floating/32" run_case floating_address_is_left_out 1+1 \
         --mca btl_velo_if_include 10.77.0.0/16 --mca btl_velo_if_exclude "$floating" "${p2p[@]}"
     with_addresses eth0 "$floating/32" "$floating/32" case_on_hosts 'floating_address_is_named 1+1' ends_and_says \
-        "never answered: its address $floating is one of this host, too \(eth0\).* btl_velo_if_exclude=$floating" 1+1 \
+        "at $floating port [0-9]+, never answered .*Its address is one of this host, too \(eth0\).* btl_velo_if_exclude=$floating" 1+1 \
         --mca btl_velo_if_include "$floating" --mca btl_velo_peer_timeout 3 "${p2p[@]}"
     # A job that knows of no other host yet takes the address that the system has first.
     with_addresses eth0 "$floating/32" "$floating/32" run_case spawn_beside_a_floating_address 2to8 "$bindir/lifecycle" \
         --watchdog 40 --quick --only comm_spawn
     with_addresses eth0 10.80.0.1/24 10.80.0.2/24 case_on_hosts 'networks_of_one_interface_are_rails 1+1' both_carry 1+1 \
         "${two_rails[@]}" --mca btl_velo_if_include 10.77.0.0/24,10.80.0.0/24 "${p2p[@]}"
+}
+
+# Behind a firewall a process that runs is not said to have ended: lines name its address, its port and what a connection
+# met. Connections that are admitted one way suffice, whichever of the ranks connects.
+firewalls() {
+    local refused='Connection refused\). It has ended before its first message, or a firewall rejects'
+    local prohibited='No route to host\). No way leads there, or a firewall forbids it'
+    local dropped='Connection timed out\). A firewall drops connections to that port'
+    case_on_hosts 'firewall_that_drops 1+1' behind_firewalls drop "$dropped"
+    case_on_hosts 'firewall_that_rejects 1+1' behind_firewalls reject "$prohibited"
+    case_on_hosts 'firewall_that_refuses 1+1' behind_firewalls refuse "$refused"
+    case_on_hosts 'firewall_that_admits_the_ports 2+2' admitted 2+2 42000-42007
+    case_on_hosts 'firewall_that_admits_other_ports 1+1' admits_others
+}
+
+# firewall VERDICT [PORTS]
+firewall() {
+    local host
+    for host in h1 h2; do "$hosts" firewall "$host" "$@" || why='no firewall could be made'; done
+}
+
+# behind_firewalls VERDICT PATTERN
+behind_firewalls() {
+    firewall "$1"
+    ends_and_says "node [0-9]+, VPID 0, at 10\.77\.0\.[12] port [0-9]+, never answered \($2.* btl_velo_port_range=LOW-HIGH" \
+        1+1 --mca btl_velo_peer_timeout 4 "${p2p[@]}"
+    firewall off
+    if [[ ! $why ]] && grep -q 'velo: rank .* has ended; the other ranks' "$log"; then
+        why='a rank that runs is said to have ended'
+    elif [[ ! $why ]] && ! grep -qE 'velo: rank [01] \(pid [0-9]+ on h[12]\) was never reached from here' "$log"; then
+        why='no line says which rank was never reached'
+    fi
+}
+
+# admitted LAYOUT PORTS: a job through a firewall, by ports that it admits.
+admitted() {
+    firewall drop "$2"
+    run_job "$1" --mca btl_velo_port_range "$2" "${p2p[@]}" || why=${why:-it did not pass}
+    firewall off
+}
+
+# The firewall holds at all.
+admits_others() {
+    firewall drop 43000-43007
+    ends_and_says 'never answered \(Connection timed out' 1+1 --mca btl_velo_port_range 42000-42007 \
+        --mca btl_velo_peer_timeout 4 "${p2p[@]}"
+    firewall off
 }

@@ -214,6 +214,19 @@ inside_hosts() {
         "$hosts" loss h2 0
         expect h1 h2 refused
         verdict a_host_loses_what_arrives "$why"
+        why=
+        "$hosts" firewall h2 drop
+        expect h1 h2 silence
+        "$hosts" firewall h2 reject
+        # The kernel hears the answer to the second attempt, where the first one is still in its hands.
+        [[ $(LC_ALL=C "$hosts" on h1 timeout 10 bash -c ': <>/dev/tcp/h2/9' 2>&1) == *'No route to host'* ]] ||
+            why='no connection is rejected'
+        "$hosts" firewall h2 drop 9-9
+        expect h1 h2 refused
+        expect h1 h3 refused
+        "$hosts" firewall h2 off
+        expect h1 h2 refused
+        verdict a_firewall_drops_and_rejects_connections_but_to_open_ports "$why"
     else
         skip a_host_loses_what_arrives 'nft (package nftables) is missing'
     fi

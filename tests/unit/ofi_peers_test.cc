@@ -1,6 +1,10 @@
 // The parts of the device over libfabric that know its peers, without the device: table, transmitter, watch, endings.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <string>
 
 #include "tests/conformance/ofi_names.h"
@@ -93,6 +97,12 @@ TEST(PeerTable, a_refused_address_leaves_no_trace_and_a_reason) {
     EXPECT_EQ(addr, kNoAddr);
     EXPECT_EQ(parts.peers.size(), 1u);
 
+    Address cut = address_of(parts.endpoint, 2, 1);
+    cut.head.name_bytes = 8;
+    EXPECT_EQ(why(cut), "its address is damaged");
+    EXPECT_EQ(parts.endpoint.insert(cut.endpoint()), FI_ADDR_NOTAVAIL);
+    EXPECT_EQ(parts.peers.size(), 1u);
+
     Parts open(true);
     EXPECT_EQ(open.peers.know(address_of(open.endpoint, 2, 7), addr, nullptr), Status::kOk);
 }
@@ -144,6 +154,87 @@ TEST(PeerEndings, a_peer_ends_once_and_what_was_left_for_it_is_dropped) {
     const auto fill = [](uint32_t, std::byte*) { return PacketStatus{}; };
     EXPECT_EQ(parts.transmitter.send(addr, 1, Admission::kCredited, PacketFill(fill)), Status::kPeerDead);
     EXPECT_EQ(std::ranges::count(parts.lines, '\n'), 1) << parts.lines;
+}
+
+/// A port of the loopback interface at which nothing listens; another listener of the kernel's choice.
+class DeafPeer {
+  public:
+    explicit DeafPeer(bool listens) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+        socklen_t bytes = sizeof address_;
+        address_.sin_family = AF_INET;
+        address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), sizeof address_), 0);
+        EXPECT_EQ(listens ? listen(socket_, 4) : 0, 0);
+        EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &bytes), 0);
+    }
+    ~DeafPeer() { close(socket_); }
+    [[nodiscard]] std::span<const std::byte> name() const { return std::as_bytes(std::span(&address_, 1)); }
+    [[nodiscard]] std::string port() const { return std::to_string(ntohs(address_.sin_port)); }
+
+  private:
+    int socket_;
+    sockaddr_in address_ = {};
+};
+
+/// Polls a watched peer until it counts as ended, or for twice the timeout.
+void watch_to_the_end(Parts& parts, DeviceAddr addr) {
+    uint64_t now_ns = 1;
+    parts.watch.polled(now_ns);
+    for (uint64_t ns = 0; ns <= 2 * kTimeoutNs && !parts.peers[addr].dead; ns += 10'000'000) {
+        parts.watch.watch(addr);
+        parts.watch.polled(now_ns += 10'000'000);
+        if (parts.watch.take_due(now_ns)) parts.watch.check();
+    }
+}
+
+TEST(PeerEndings, a_peer_that_was_never_reached_is_told_of_with_its_port_and_the_error) {
+    const DeafPeer deaf(false);
+    Parts parts;
+    const DeviceAddr addr = parts.known(1);
+    parts.peers[addr].endpoint.assign(deaf.name().begin(), deaf.name().end());
+    parts.peers[addr].facts.node = 0;  // the own one, whose address may be the same
+    watch_to_the_end(parts, addr);
+    ASSERT_TRUE(parts.peers[addr].dead);
+    const std::string line = "VPID 0, at 127.0.0.1 port " + deaf.port() +
+                             ", never answered (Connection refused). It has ended before its first";
+    EXPECT_NE(parts.lines.find(line), std::string::npos) << parts.lines;
+    EXPECT_NE(parts.lines.find("btl_velo_port_range=LOW-HIGH"), std::string::npos) << parts.lines;
+}
+
+TEST(PeerEndings, an_address_that_is_one_of_this_host_leads_back) {
+    const DeafPeer deaf(false);
+    Parts parts;
+    const DeviceAddr addr = parts.known(1);
+    parts.peers[addr].endpoint.assign(deaf.name().begin(), deaf.name().end());
+    watch_to_the_end(parts, addr);
+    EXPECT_NE(parts.lines.find("Its address is one of this host, too (lo), and leads back here. btl_velo_if_exclude="),
+              std::string::npos)
+        << parts.lines;
+}
+
+TEST(PeerEndings, one_that_was_heard_of_is_not_said_to_be_unreached) {
+    const DeafPeer deaf(false);
+    Parts parts;
+    const DeviceAddr addr = parts.known(1);
+    parts.peers[addr].endpoint.assign(deaf.name().begin(), deaf.name().end());
+    parts.peers[addr].in.hello_received = true;
+    watch_to_the_end(parts, addr);
+    EXPECT_TRUE(parts.peers[addr].dead);
+    EXPECT_EQ(parts.lines.find("never answered"), std::string::npos) << parts.lines;
+}
+
+TEST(HostProbe, says_why_no_connection_came_about) {
+    const DeafPeer deaf(false);
+    const DeafPeer hears(true);
+    HostProbe refused;
+    EXPECT_EQ(refused.error(), 0);
+    for (int i = 0; i < 1'000'000 && refused.ask(deaf.name()) != HostProbe::Answer::kGone; ++i) {
+    }
+    EXPECT_EQ(refused.error(), ECONNREFUSED);
+    HostProbe accepted;
+    for (int i = 0; i < 1'000'000 && accepted.ask(hears.name()) != HostProbe::Answer::kRuns; ++i) {
+    }
+    EXPECT_EQ(accepted.error(), 0);
 }
 
 TEST(PeerWatch, a_silent_peer_is_pinged_and_one_that_is_not_watched_is_left) {

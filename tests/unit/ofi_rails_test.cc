@@ -61,6 +61,13 @@ TEST(OfiRails, a_key_that_a_rail_has_given_already_is_refused) {
     EXPECT_EQ(rail.register_as(memory.data(), registration), Status::kOk);
 }
 
+TEST(OfiRails, a_name_of_another_length_than_the_providers_is_not_handed_to_it) {
+    RmaRail rail(choose_provider(on_lo("lo")), 1);
+    const std::array<std::byte, 8> cut = {};
+    rail.know(0, cut);
+    EXPECT_EQ(rail.post({.peer = 0}, {}, false), Status::kNoResource);
+}
+
 /// Devices with rails of their own numbers.
 class RailsFabric {
   public:

@@ -88,8 +88,12 @@ class Endpoint {
     void open(size_t completions, uint32_t mailbox_slots);
     void set_longest_message(size_t bytes);
     void read_name();
+    void check_port() const;
+
+    void check(ssize_t result, const char* call) const;
 
     std::string interface_;
+    PortRange ports_;
     InfoPtr info_;
     std::string title_;
     std::vector<std::byte> name_;

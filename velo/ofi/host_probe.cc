@@ -66,11 +66,16 @@ HostProbe::Answer HostProbe::connect(std::span<const std::byte> name) {
     set(socket_, IPPROTO_TCP, TCP_KEEPINTVL, kIntervalSeconds);
     set(socket_, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
     state_ = State::kConnecting;
+    if (error_ == 0) error_ = ETIMEDOUT;
     const int result =
         ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), static_cast<socklen_t>(name.size()));
     if (result == 0 || errno == EINPROGRESS) return connecting();
-    const int error = errno;
+    return failed(errno);
+}
+
+HostProbe::Answer HostProbe::failed(int error) {
     close();
+    error_ = error;
     return says_gone(error) ? Answer::kGone : Answer::kPending;
 }
 
@@ -88,10 +93,10 @@ HostProbe::Answer HostProbe::connecting() {
     socklen_t bytes = sizeof error;
     if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0) {
         state_ = State::kConnected;
+        error_ = 0;
         return Answer::kRuns;
     }
-    close();
-    return says_gone(error) ? Answer::kGone : Answer::kPending;
+    return failed(error);
 }
 
 }  // namespace velo::ofi

@@ -32,6 +32,10 @@ class HostProbe {
     /// The present knowledge of the process whose endpoint has this name, an IP address and port.
     [[nodiscard]] Answer ask(std::span<const std::byte> name);
 
+    /// Why no connection came about, an errno: of the last attempt that ended, and ETIMEDOUT where none has an answer.
+    /// 0: there was one, or none was tried.
+    [[nodiscard]] int error() const { return error_; }
+
     /// Whether endpoints with names of libfabric's `addr_format` can be asked for.
     [[nodiscard]] static bool possible(uint32_t addr_format);
 
@@ -40,10 +44,12 @@ class HostProbe {
 
     Answer connect(std::span<const std::byte> name);
     Answer connecting();
+    Answer failed(int error);
     [[nodiscard]] bool answered_lately() const;
     void close();
 
     int socket_ = -1;
+    int error_ = 0;
     State state_ = State::kClosed;
 };
 

@@ -143,7 +143,7 @@ std::string other_network(const std::string& own, const std::string& peer) {
     const std::vector<Interface> all = interfaces();
     const auto at = std::ranges::find(all, own, &Interface::address);
     if (at == all.end() || address_in(peer, at->network)) return "";
-    return "its address " + peer + " is in another network than " + at->name + " (" + at->network + ")";
+    return "is in another network than " + at->name + " (" + at->network + ")";
 }
 
 }  // namespace velo::ofi

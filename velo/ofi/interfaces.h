@@ -42,7 +42,7 @@ struct Interface {
 [[nodiscard]] std::string interface_of(const std::string& address);
 
 /// Empty where `peer` lies in the network of the interface that has the address `own`, or where one of them is not
-/// known; otherwise a clause that names both.
+/// known; otherwise a clause that names the own network.
 [[nodiscard]] std::string other_network(const std::string& own, const std::string& peer);
 
 }  // namespace velo::ofi

@@ -225,7 +225,8 @@ DeviceReport OfiDevice::report(DeviceAddr addr) const {
     const Peer& peer = peers_.checked(addr);
     return {.mailbox_slots = peer.facts.mailbox_slots,
             .held_packets = Transmitter::held_packets(peer),
-            .operations = rma_.operations(addr)};
+            .operations = rma_.operations(addr),
+            .unreached = peer.dead && peer.ending == base::Ending::kNone && !peer.in.hello_received};
 }
 
 DeviceLimits OfiDevice::limits() const {

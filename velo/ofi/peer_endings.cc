@@ -1,34 +1,58 @@
 #include "velo/ofi/peer_endings.h"
 
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "velo/ofi/interfaces.h"
 
 namespace velo::ofi {
 
-/// A peer that has never answered was perhaps never reached: its address may say why.
-void PeerEndings::report_unreached(const Peer& peer) const {
-    const uint32_t format = endpoint_.info().addr_format;
-    const std::string own = ip_text(format, endpoint_.name().data());
-    const std::string its = ip_text(format, peer.endpoint.data());
-    const std::string interface = peer.facts.node == own_.head.node ? "" : interface_of(its);
-    if (const std::string clause = other_network(own, its); !clause.empty()) {
-        log_(0,
-             "node %u, VPID %u never answered: %s. btl_velo_if_include=NETWORK/BITS names a network that all hosts are "
-             "in.",
-             peer.facts.node, peer.facts.vpid, clause.c_str());
-    } else if (!interface.empty()) {
-        log_(0,
-             "node %u, VPID %u never answered: its address %s is one of this host, too (%s), and leads back here. "
-             "btl_velo_if_exclude=%s leaves it out.",
-             peer.facts.node, peer.facts.vpid, its.c_str(), interface.c_str(), its.c_str());
+namespace {
+
+/// The cause that an errno of a connection speaks of, and the remedy.
+std::string cause_of(int error) {
+    if (error == 0) return "Its port is open: it may be stopped.";
+    const char* cause = "No way leads there, or a firewall forbids it.";
+    if (error == ECONNREFUSED || error == ECONNRESET) {
+        cause = "It has ended before its first message, or a firewall rejects connections to that port.";
+    } else if (error == ETIMEDOUT) {
+        cause = "A firewall drops connections to that port, or its host or the network to it has gone.";
     }
+    return std::string(cause) +
+           " btl_velo_port_range=LOW-HIGH has all ranks listen at ports that a firewall can admit.";
+}
+
+}  // namespace
+
+/// A peer that has never answered was perhaps never reached. The line names its address and what a connection met.
+void PeerEndings::report_unreached(const Peer& peer, const char* why) const {
+    const uint32_t format = endpoint_.info().addr_format;
+    const std::string own = ip_text(format, endpoint_.name());
+    const std::string its = ip_text(format, peer.endpoint);
+    const int error = peer.watch.probe ? peer.watch.probe->error() : 0;
+    const std::string met = error != 0 ? std::strerror(error) : why;
+    std::string cause;
+    std::string where;
+    if (!its.empty()) {
+        where = ", at " + its + " port " + std::to_string(ip_port(format, peer.endpoint)) + ",";
+        cause = peer.watch.probe ? cause_of(error) : "";
+    }
+    const std::string interface = peer.facts.node == own_.head.node ? "" : interface_of(its);
+    if (const std::string network = other_network(own, its); !network.empty()) {
+        cause = "Its address " + network + ". btl_velo_if_include=NETWORK/BITS names a network that all hosts are in.";
+    } else if (!interface.empty()) {
+        cause = "Its address is one of this host, too (" + interface + "), and leads back here. btl_velo_if_exclude=" +
+                its + " leaves it out.";
+    }
+    log_(0, "node %u, VPID %u%s never answered (%s). %s", peer.facts.node, peer.facts.vpid, where.c_str(), met.c_str(),
+         cause.c_str());
 }
 
 void PeerEndings::ended(DeviceAddr addr, base::Ending ending, const char* why) {
     Peer& peer = peers_[addr];
     if (peer.dead) return;
-    if (!peer.in.hello_received && ending == base::Ending::kNone) report_unreached(peer);
+    if (!peer.in.hello_received && ending == base::Ending::kNone) report_unreached(peer, why);
     log_(ending == base::Ending::kNone ? 1 : 2, "the peer of node %u, VPID %u has ended: %s", peer.facts.node,
          peer.facts.vpid, why);
     ++count_;

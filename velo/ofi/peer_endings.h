@@ -36,7 +36,7 @@ class PeerEndings {
     [[nodiscard]] uint64_t count() const { return count_; }
 
   private:
-    [[gnu::cold]] void report_unreached(const Peer& peer) const;
+    [[gnu::cold]] void report_unreached(const Peer& peer, const char* why) const;
 
     const Endpoint& endpoint_;
     PeerTable& peers_;

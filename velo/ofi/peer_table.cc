@@ -8,6 +8,8 @@ const char* PeerTable::why_refused(const AddressHead& head, std::string_view pro
     if (provider != endpoint_.provider() || head.name_format != own_.head.name_format) {
         return "its device uses another provider of libfabric, or other addresses";
     }
+    const size_t name_bytes = address_bytes(head.name_format);
+    if (name_bytes != 0 && head.name_bytes != name_bytes) return "its address is damaged";
     if (head.job_token != own_.head.job_token && !other_jobs_) return "it is of another job";
     const uint32_t source = source_of(head.node, head.vpid);
     const auto same = by_source_.find(source);

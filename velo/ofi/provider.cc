@@ -1,12 +1,14 @@
 #include "velo/ofi/provider.h"
 
 #include <net/if.h>
+#include <netinet/in.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 #include <tuple>
@@ -59,7 +61,7 @@ int kind_of(const std::string& provider) {
 
 /// The IP address that a provider would use, in text; empty for addresses of other kinds.
 std::string ip_of(const fi_info& info) {
-    return ip_text(info.addr_format, info.src_addr);
+    return ip_text(info.addr_format, {static_cast<const std::byte*>(info.src_addr), info.src_addrlen});
 }
 
 template <class Each>
@@ -236,6 +238,16 @@ void prefer_way_to(const char* host, const std::vector<Interface>& system, std::
     }
 }
 
+/// The providers over TCP read these once, when libfabric looks for providers for the first time in this process.
+void hand_over(const PortRange& ports) {
+    if (!ports.given()) return;
+    for (const char* provider : {"NET", "TCP"}) {
+        const std::string name = std::string("FI_") + provider + "_PORT_";
+        setenv((name + "LOW_RANGE").c_str(), std::to_string(ports.low).c_str(), 1);
+        setenv((name + "HIGH_RANGE").c_str(), std::to_string(ports.high).c_str(), 1);
+    }
+}
+
 /// Whether one key and one address can name a registration at several endpoints.
 bool shares_registrations(const fi_info& info) {
     return (info.caps & FI_RMA) != 0 && (info.domain_attr->mr_mode & (FI_MR_PROV_KEY | FI_MR_RAW)) == 0;
@@ -288,12 +300,29 @@ bool list_has(const char* words, const std::string& word) {
     return any_word(words, [&word](const std::string& one) { return one == word; });
 }
 
-std::string ip_text(uint32_t format, const void* address) {
-    const bool ip = format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6 || format == FI_SOCKADDR;
-    return ip ? address_text(static_cast<const sockaddr*>(address)) : "";
+size_t address_bytes(uint32_t format) {
+    return format == FI_SOCKADDR_IN ? sizeof(sockaddr_in) : format == FI_SOCKADDR_IN6 ? sizeof(sockaddr_in6) : 0;
+}
+
+std::string ip_text(uint32_t format, std::span<const std::byte> address) {
+    sockaddr_storage whole = {};
+    const bool ip = address_bytes(format) != 0 || format == FI_SOCKADDR;
+    if (!ip || address.empty() || address.size() < address_bytes(format) || address.size() > sizeof whole) return "";
+    std::memcpy(&whole, address.data(), address.size());
+    return address_text(reinterpret_cast<const sockaddr*>(&whole));
+}
+
+uint16_t ip_port(uint32_t format, std::span<const std::byte> address) {
+    // It is at one place in both.
+    static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+    sockaddr_in in = {};
+    if (address_bytes(format) == 0 || address.size() < sizeof in) return 0;
+    std::memcpy(&in, address.data(), sizeof in);
+    return ntohs(in.sin_port);
 }
 
 std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
+    hand_over({options.port_low, options.port_high});
     const std::vector<Interface> system = interfaces();
     const InfoPtr all = get_info(make_hints().get());
     std::vector<Candidate> candidates;
@@ -310,6 +339,7 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
 
 std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max) {
     std::vector<Candidate> all = look_for_providers(options);
+    const PortRange ports = {options.port_low, options.port_high};
     std::vector<Choice> rails;
     std::vector<size_t> more;  // of each rail's address: as often as the user named it
     for (Candidate& candidate : all) {
@@ -320,8 +350,10 @@ std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_m
             candidate.refused = "it does not offer together what velo needs";
             continue;
         }
-        rails.push_back(
-            {.info = std::move(info), .interface = candidate.interface, .address = candidate.address});
+        rails.push_back({.info = std::move(info),
+                         .interface = candidate.interface,
+                         .address = candidate.address,
+                         .ports = ports});
         more.push_back(std::max<size_t>(times_named(options.interface_include, candidate), 1) - 1);
         if (!shares_registrations(*rails.front().info)) return rails;
     }
@@ -333,8 +365,10 @@ std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_m
         --more[at];
         InfoPtr info(fi_dupinfo(rails[at].info.get()));
         if (!info) throw std::bad_alloc();
-        rails.push_back(
-            {.info = std::move(info), .interface = rails[at].interface, .address = rails[at].address});
+        rails.push_back({.info = std::move(info),
+                         .interface = rails[at].interface,
+                         .address = rails[at].address,
+                         .ports = ports});
     }
     return rails;
 }

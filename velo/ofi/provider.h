@@ -6,6 +6,7 @@
 #include <rdma/fabric.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,16 @@ struct InfoDeleter {
     void operator()(fi_info* info) const { fi_freeinfo(info); }
 };
 using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
+
+/// Ports of endpoints over TCP; 0 and 0: any.
+struct PortRange {
+    uint16_t low = 0;
+    uint16_t high = 0;
+
+    [[nodiscard]] bool given() const { return low != 0; }
+    [[nodiscard]] bool has(uint16_t port) const { return low <= port && port <= high; }
+    [[nodiscard]] std::string text() const { return std::to_string(low) + "-" + std::to_string(high); }
+};
 
 /// Provider names are compared as a whole: "tcp" and "tcp;ofi_rxm" are two.
 inline constexpr uint32_t kApiVersion = FI_VERSION(1, 9);
@@ -43,6 +54,7 @@ struct Choice {
     InfoPtr info;
     std::string interface;
     std::string address;  ///< as in Candidate
+    PortRange ports;
 };
 
 /// The first usable one, and behind it the same provider on other interfaces, up to `rails_max` in all and the nearest
@@ -59,6 +71,10 @@ struct Choice {
 /// Whether `words`, with commas between them, has `word`.
 [[nodiscard]] bool list_has(const char* words, const std::string& word);
 /// An address of libfabric's format `format` in text, without its port; empty for those that are no IP addresses.
-[[nodiscard]] std::string ip_text(uint32_t format, const void* address);
+[[nodiscard]] std::string ip_text(uint32_t format, std::span<const std::byte> address);
+/// Its port; 0 for those that are no IP addresses.
+[[nodiscard]] uint16_t ip_port(uint32_t format, std::span<const std::byte> address);
+/// Bytes of an address of that format; 0: any number.
+[[nodiscard]] size_t address_bytes(uint32_t format);
 
 }  // namespace velo::ofi

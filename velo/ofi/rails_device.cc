@@ -11,7 +11,7 @@ namespace {
 constexpr uint8_t kNoRail = UINT8_MAX;
 
 std::string ip_of(const Endpoint& endpoint, std::span<const std::byte> name) {
-    return ip_text(endpoint.info().addr_format, name.data());
+    return ip_text(endpoint.info().addr_format, name);
 }
 
 /// The network of the interface that an endpoint is on; empty where it is not known.
