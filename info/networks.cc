@@ -2,31 +2,29 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 
 #include "velo/network_library.h"
 
 namespace velo::info {
-namespace {
 
-/// The library is beside the plugin, which is where Open MPI looks; this program is elsewhere.
-void find_library(const std::string& component_path, const std::string& plugin_directory) {
-    std::istringstream directories(component_path + ":" + plugin_directory);
-    for (std::string directory; std::getline(directories, directory, ':');) {
-        const std::filesystem::path file = std::filesystem::path(directory) / kNetworkLibraryName;
+void use_library_of(const std::vector<std::string>& directories, const std::string& plugin_directory) {
+    std::string beside = plugin_directory;
+    for (const std::string& directory : directories) {
         std::error_code absent;
-        if (!std::filesystem::exists(file, absent)) continue;
-        setenv("VELO_OFI_LIBRARY", file.c_str(), 0);
-        return;
+        if (!std::filesystem::exists(std::filesystem::path(directory) / "mca_btl_velo.so", absent)) continue;
+        beside = directory;
+        break;
     }
-    setenv("VELO_OFI_LIBRARY", (plugin_directory + "/" + kNetworkLibraryName).c_str(), 0);
+    setenv("VELO_OFI_LIBRARY", (beside + "/" + kNetworkLibraryName).c_str(), 0);
 }
 
-}  // namespace
+std::string open_as_a_rank(const EngineOptions& options) {
+    DeviceConfig config = options.device;
+    config.network = &options.network;
+    return open_network(config)->name();
+}
 
-std::string networks_text(const NetworkOptions& options, uint32_t rails_max, const std::string& component_path,
-                          const std::string& plugin_directory) {
-    find_library(component_path, plugin_directory);
+std::string networks_text(const NetworkOptions& options, uint32_t rails_max) {
     std::string text = "Networks, over libfabric, for ranks on other hosts (btl_velo_device)\n";
     std::string why;
     const NetworkLibrary* const library = network_library(why);

@@ -1,19 +1,24 @@
 #include "info/settings.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 namespace velo::info {
 namespace {
 
-/// Calls line(text) for each line that the command prints. False: it failed.
+/// Calls line(text) for each line that the command prints. Returns how it ended; empty: well.
 template <class Line>
-bool run(const std::string& command, Line&& line) {
+std::string run(const std::string& command, Line&& line) {
     std::FILE* out = popen((command + " 2>/dev/null").c_str(), "re");
-    if (out == nullptr) return false;
+    if (out == nullptr) return std::string("cannot be started: ") + std::strerror(errno);
     std::string text;
     std::array<char, 4096> piece;
     while (std::fgets(piece.data(), piece.size(), out) != nullptr) {
@@ -23,7 +28,25 @@ bool run(const std::string& command, Line&& line) {
         line(text);
         text.clear();
     }
-    return pclose(out) == 0;
+    const int status = pclose(out);
+    if (status == 0) return "";
+    // A shell between says so by its exit status.
+    constexpr int kShellSignals = 128;
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) > kShellSignals) signal = WEXITSTATUS(status) - kShellSignals;
+    if (signal != 0) return "ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+/// The words of a list between commas or colons.
+std::vector<std::string> words_of(const std::string& list) {
+    std::vector<std::string> words;
+    for (size_t at = 0; at < list.size();) {
+        const size_t end = std::min(list.find_first_of(",:", at), list.size());
+        if (end != at) words.push_back(list.substr(at, end - at));
+        at = end + 1;
+    }
+    return words;
 }
 
 /// ompi_info puts texts with colons into quotes.
@@ -42,16 +65,22 @@ Settings Settings::read() {
             const std::string_view before = "Open MPI v";
             if (line.starts_with(before)) settings.version_ = line.substr(before.size());
         };
-        if (run(settings.command_ + " --version", version) && !settings.version_.empty()) break;
+        if (run(settings.command_ + " --version", version).empty() && !settings.version_.empty()) break;
     }
     if (settings.version_.empty()) return settings;
-    run(settings.command_ + " --all --level 9 --parsable",
-        [&](const std::string& line) { settings.take(line); });
+    settings.failure_ = run(settings.command_ + " --all --level 9 --parsable",
+                            [&](const std::string& line) { settings.take(line); });
+    if (settings.failure_.empty()) return settings;
+    settings.components_.clear();
+    settings.settings_.clear();
+    settings.of_velo_.clear();
     return settings;
 }
 
 /// mca:FRAMEWORK:COMPONENT:version:..., or mca:FRAMEWORK:COMPONENT:param:NAME:FIELD:TEXT
 void Settings::take(const std::string& line) {
+    constexpr std::string_view kDirectory = "path:pkglibdir:";
+    if (line.starts_with(kDirectory)) system_directory_ = line.substr(kDirectory.size());
     std::array<std::string_view, 7> fields;
     std::string_view left = line;
     size_t count = 0;
@@ -74,6 +103,32 @@ void Settings::take(const std::string& line) {
     }
 }
 
+std::vector<std::string> Settings::names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, setting] : settings_) names.push_back(name);
+    return names;
+}
+
+std::vector<std::string> Settings::files() const {
+    std::vector<std::string> files;
+    for (const char* name : {"mca_base_param_files", "mca_base_override_param_file"}) {
+        const auto list = find(name);
+        for (const std::string& file : words_of(list ? list->value : "")) files.push_back(file);
+    }
+    return files;
+}
+
+std::vector<std::string> Settings::directories() const {
+    const auto path = find("mca_base_component_path");
+    const char* home = std::getenv("HOME");
+    std::vector<std::string> directories = words_of(path ? path->value : "SYSTEM_DEFAULT:USER_DEFAULT");
+    for (std::string& directory : directories) {
+        if (directory == "SYSTEM_DEFAULT") directory = system_directory_;
+        if (directory == "USER_DEFAULT") directory = std::string(home == nullptr ? "" : home) + "/.openmpi/components";
+    }
+    return directories;
+}
+
 bool Settings::has(const std::string& framework, const std::string& component) const {
     return std::find(components_.begin(), components_.end(), framework + ":" + component) !=
            components_.end();
@@ -88,8 +143,8 @@ std::string Settings::path_of_ranks() const {
     std::string launcher = command_;
     if (const size_t name = launcher.rfind("ompi_info"); name != std::string::npos) launcher.replace(name, 9, "mpirun");
     std::string path;
-    run("timeout 20 " + launcher + " -np 1 sh -c 'echo velo_path=$OMPI_MCA_mca_base_component_path' </dev/null",
-        [&](const std::string& line) {
+    (void)run("timeout 20 " + launcher + " -np 1 sh -c 'echo velo_path=$OMPI_MCA_mca_base_component_path' </dev/null",
+              [&](const std::string& line) {
             const std::string_view before = "velo_path=";
             if (line.starts_with(before)) path = line.substr(before.size());
         });

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "info/job.h"
+#include "info/names.h"
 #include "info/networks.h"
 #include "info/probes.h"
 #include "info/settings.h"
@@ -35,13 +37,20 @@ class Check {
         line("no  ", what);
         ++failures_;
     }
+    /// A setting that has no effect.
+    void ignored(const std::string& what) {
+        line("no  ", what);
+        ++ignorances_;
+    }
     [[nodiscard]] int failures() const { return failures_; }
+    [[nodiscard]] int ignorances() const { return ignorances_; }
 
   private:
     static void line(const char* kind, const std::string& what) {
         std::printf("%s  %s\n", kind, what.c_str());
     }
     int failures_ = 0;
+    int ignorances_ = 0;
 };
 
 std::string series_of(const std::string& version) {
@@ -98,6 +107,12 @@ void check_plugin(Check& check, const Settings& settings) {
         return;
     }
     check.yes("Open MPI finds the plugin in " + where);
+    // The part of mpirun 4.1 that reads its options is a plugin, too.
+    if (!kPathIsOfRanks && path && !settings.has("schizo", "ompi")) {
+        check.no("mpirun does not find Open MPI's own plugins in " + where +
+                 ", and says: unknown option \"-np\". Set OMPI_MCA_mca_base_component_path=DIRECTORY:SYSTEM_DEFAULT, "
+                 "in which each directory exists and has no dangling link");
+    }
     if (kPathIsOfRanks && path && path->value.find("SYSTEM_DEFAULT") != std::string::npos) {
         check.note("mpirun of Open MPI 5.0 complains of SYSTEM_DEFAULT in mca_base_component_path, "
                    "and does not need it");
@@ -157,6 +172,42 @@ void check_btl(Check& check, const Settings& settings) {
     }
 }
 
+/// Open MPI ignores a name that it does not know.
+void check_names(Check& check, const Settings& settings, const std::vector<std::string>& given) {
+    for (const UnknownName& unknown : unknown_names(settings, given)) {
+        const std::string what = unknown.name + " (" + unknown.source + ") is no parameter, and is ignored" +
+                                 (unknown.nearest.empty() ? "; velo_info without --check lists all of velo's"
+                                                          : "; the nearest is " + unknown.nearest);
+        if (!unknown.instead.empty()) {
+            check.no(unknown.name + " (" + unknown.source + ") is no parameter of velo any more: " + unknown.instead);
+        } else if (unknown.name.starts_with("btl_velo_") || unknown.nearest.starts_with("btl_velo_")) {
+            check.ignored(what);
+        } else {
+            check.note(what);
+        }
+    }
+}
+
+/// Opens what a rank would open. A job on several hosts, of which nothing is known here, opens a network as well.
+void check_network(Check& check, const Job& job) {
+    const velo::EngineOptions& options = job.options();
+    const velo_params_t& params = options.params;
+    const bool chosen = std::ranges::any_of(
+        std::array{params.if_include, params.if_exclude, params.provider_include, params.provider_exclude,
+                   params.port_range},
+        [](const char* text) { return *text != '\0'; });
+    if (!options.network_used && (!chosen || std::string_view(params.device) == "sim")) return;
+    try {
+        check.yes("the network opens: " + open_as_a_rank(options));
+    } catch (const velo::base::SetupError& error) {
+        if (options.network_used) {
+            check.no(error.what());
+        } else {
+            check.note("ranks on other hosts would not be reached: " + std::string(error.what()));
+        }
+    }
+}
+
 void check_machine(Check& check, const Job& job) {
     if (const Probe probe = probe_shared_memory(); probe.works) {
         check.yes("processes share memory files (memfd); /dev/shm is not used");
@@ -164,7 +215,8 @@ void check_machine(Check& check, const Job& job) {
         check.no("processes cannot share memory files: " + probe.why +
                  "; velo opens /proc/PID/fd of its peers, which must be of the same user, PID and user namespace");
     }
-    if (!job.options().single_copy) return;
+    // Of parameters that are refused nothing is known.
+    if (!job.refusal().empty() || !job.options().single_copy) return;
     const std::string scope = ptrace_scope();
     const std::string rule = scope.empty() ? "" : " (kernel.yama.ptrace_scope is " + scope + ")";
     if (job.direct()) {
@@ -184,18 +236,37 @@ void check_parameters(Check& check, const Job& job) {
     }
     if (job.options().device_used && !job.options().network_used) check.yes("the software device opens");
     check.yes("velo accepts its parameters for a job of " + std::to_string(job.ranks()) + " ranks");
+    check_network(check, job);
 }
 
-int check(const Settings& settings, const Job& job) {
+/// Nothing is known of plugins and settings where ompi_info ends as it loads them.
+void check_answer(Check& check, const Settings& settings) {
+    const char* path = std::getenv("OMPI_MCA_mca_base_component_path");
+    check.no(settings.command() + " " + settings.failure() + " as it loaded the plugins in " +
+             (path == nullptr ? "its directories" : path) +
+             ", and so does a job: one of them is damaged, such as a copy that is cut off. Copy or build them again");
+}
+
+int check(const Settings& settings, const Job& job, const std::vector<std::string>& given) {
     Check check;
-    check_plugin(check, settings);
-    check_pml(check, settings);
-    check_btl(check, settings);
-    check_parameters(check, job);
+    if (!settings.failure().empty()) {
+        check_answer(check, settings);
+    } else {
+        check_plugin(check, settings);
+        check_pml(check, settings);
+        check_btl(check, settings);
+        check_names(check, settings, given);
+        check_parameters(check, job);
+    }
     check_machine(check, job);
-    if (check.failures() == 0) {
+    if (check.failures() == 0 && check.ignorances() == 0) {
         std::printf("\nA job that is started here, with this environment, uses velo.\n");
         return 0;
+    }
+    if (check.failures() == 0) {
+        std::printf(
+            "\nA job that is started here, with this environment, uses velo, and ignores what is named above.\n");
+        return 1;
     }
     std::printf("\nA job that is started here, with this environment, %s.\n",
                 check.failures() == 1 ? "may not use velo, for the reason above"
@@ -213,7 +284,11 @@ void report(const Settings& settings, const Job& job) {
                 __VERSION__);
     std::printf("  Open MPI here: %s (%s)\n",
                 settings.version().empty() ? "none" : settings.version().c_str(), settings.command().c_str());
-    std::printf("  plugin: %s\n", settings.has("btl", "velo") ? "found" : "not found by Open MPI");
+    if (!settings.failure().empty()) {
+        std::printf("  plugin: unknown, because ompi_info %s\n", settings.failure().c_str());
+    } else {
+        std::printf("  plugin: %s\n", settings.has("btl", "velo") ? "found" : "not found by Open MPI");
+    }
     std::printf("  installed to: %s\n\n", VELO_PLUGINDIR);
     if (!job.refusal().empty()) {
         std::printf("velo refuses these parameters: %s\n\n", job.refusal().c_str());
@@ -223,10 +298,8 @@ void report(const Settings& settings, const Job& job) {
             "Devices\n  software EXTOLL device: %u of up to %u ports%s\n\n", options.device.ports,
             velo::shim::kPortsMax,
             options.device_used ? "" : "; not used, all ranks are on one node (btl_velo_ranks_per_node)");
-        const auto component_path = settings.find("mca_base_component_path");
-        std::printf("%s\n", velo::info::networks_text(options.network, static_cast<uint32_t>(options.params.ports),
-                                                      component_path ? component_path->value : "", VELO_PLUGINDIR)
-                              .c_str());
+        std::printf("%s\n",
+                    networks_text(options.network, static_cast<uint32_t>(options.params.ports)).c_str());
         std::printf("%s\n%s\n%s\n%s\n%s\n", machine_text(job).c_str(), paths_text(job).c_str(),
                     protocols_text(job, settings).c_str(), rails_text(job).c_str(), memory_text(job).c_str());
     }
@@ -262,7 +335,12 @@ int main(int argc, char** argv) {
 
     const Settings settings = Settings::read();
     const Job job(settings, ranks);
-    if (only_check) return check(settings, job);
+    use_library_of(settings.directories(), VELO_PLUGINDIR);
+    if (only_check) {
+        std::vector<std::string> given;
+        for (const auto& [name, value] : mca) given.push_back(name);
+        return check(settings, job, given);
+    }
     report(settings, job);
     return 0;
 }
