@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/conformance/ofi_fabric.h"
 #include "velo/ofi/wire.h"
@@ -188,6 +189,84 @@ TEST_F(OfiGarbage, a_hello_needs_the_receivers_token_and_an_address_of_its_sende
     EXPECT_EQ(seen().hellos_received, hellos);
     introduce(hostile, 5);
     talk(5);
+}
+
+TEST_F(OfiGarbage, a_peer_says_no_hello_for_another_one) {
+    Hostile hostile(bare_, address_of(device(1)));
+    first_packet_of(hostile);
+    Hello hello = {.receiver_token = hostile.victim().head.token, .sender = {}};
+    ASSERT_EQ(read_address(address_of(device(0)).span(), hello.sender), Status::kOk);
+    std::array<Packet, kHelloSlotsMax> slots;
+    const uint32_t count = write_hello(hello, source_of(1, 0), slots);
+    const OfiCounters before = seen();
+    write(hostile, slots.data(), count * kPacketBytes);
+    EXPECT_EQ(seen().hellos_received, before.hellos_received);
+    EXPECT_EQ(seen().strangers, before.strangers + 1);
+    talk(5);
+}
+
+TEST_F(OfiGarbage, a_signal_needs_the_receivers_token) {
+    Hostile hostile(bare_, address_of(device(1)));
+    const DeviceAddr from = first_packet_of(hostile);
+    const auto close_with = [&](uint64_t token) {
+        Packet slot;
+        write_signal({.receiver_token = token,
+                      .bits = kClosing,
+                      .ending = static_cast<uint32_t>(base::Ending::kClosed),
+                      .messages = 1},
+                     source_of(5, 0), slot);
+        write(hostile, &slot, sizeof slot);
+    };
+    const uint64_t strangers = seen().strangers;
+    close_with(hostile.victim().head.token ^ 1);
+    EXPECT_TRUE(device(1).alive(from));
+    EXPECT_EQ(seen().strangers, strangers + 1);
+    close_with(hostile.victim().head.token);
+    EXPECT_FALSE(device(1).alive(from));
+}
+
+/// Its slot is one of the contact slots, which only advance() gives back.
+TEST_F(OfiGarbage, a_contact_packet_is_in_no_run) {
+    Hostile hostile(bare_, address_of(device(1)));
+    introduce(hostile, 5);
+    const Packet contact = packet_of(5, 0, true);
+    write(hostile, &contact, sizeof contact);
+    DeviceAddr from = kNoAddr;
+    ASSERT_NE(device(1).peek(from), nullptr);
+    std::array<std::byte, 8 * kPayloadBytes> to;
+    EXPECT_EQ(device(1).take_run(to.data(), 8), 0u);
+    EXPECT_NE(device(1).peek(from), nullptr);
+    device(1).advance();
+    EXPECT_EQ(device(1).peek(from), nullptr);
+}
+
+/// No process of this version writes it, so it is no sign of a loss.
+TEST_F(OfiGarbage, a_message_that_is_too_long_is_dropped) {
+    Hostile hostile(bare_, address_of(device(1)));
+    const DeviceAddr from = first_packet_of(hostile);
+    const OfiCounters before = seen();
+    const std::vector<Packet> packets(kPartPacketsMin + 1, packet_of(5, 9));
+    write(hostile, packets.data(), packets.size() * kPacketBytes);
+    EXPECT_EQ(seen().malformed, before.malformed + 1);
+    EXPECT_EQ(seen().broken_streams, before.broken_streams);
+    EXPECT_TRUE(device(1).alive(from));
+}
+
+/// The place of a peer is known from its first message on.
+TEST_F(OfiGarbage, a_stranger_ends_no_peer_of_which_only_the_hello_came) {
+    Hostile peer(bare_, address_of(device(1)));
+    introduce(peer, 5);
+    const Endpoint elsewhere(choose_provider(kNetOptions), 64, 64);
+    Hostile stranger(elsewhere, address_of(device(1)));
+    const OfiCounters before = seen();
+    const Packet late = packet_of(5, 2);
+    write(stranger, &late, sizeof late);
+    EXPECT_EQ(seen().broken_streams, before.broken_streams);
+    EXPECT_EQ(seen().malformed, before.malformed + 1);
+    const Packet first = packet_of(5, 0);
+    write(peer, &first, sizeof first);
+    DeviceAddr from = kNoAddr;
+    EXPECT_NE(device(1).peek(from), nullptr) << "its own first packet";
 }
 
 TEST_F(OfiGarbage, a_peer_whose_packets_have_a_gap_has_ended) {

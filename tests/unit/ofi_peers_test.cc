@@ -235,6 +235,16 @@ TEST(HostProbe, says_why_no_connection_came_about) {
     for (int i = 0; i < 1'000'000 && accepted.ask(hears.name()) != HostProbe::Answer::kRuns; ++i) {
     }
     EXPECT_EQ(accepted.error(), 0);
+    // Only the host of the process says that it is gone: no other error does.
+    sockaddr_in everywhere = {};
+    everywhere.sin_family = AF_INET;
+    everywhere.sin_port = htons(9);
+    everywhere.sin_addr.s_addr = INADDR_BROADCAST;
+    HostProbe no_way;
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(no_way.ask(std::as_bytes(std::span(&everywhere, 1))), HostProbe::Answer::kPending);
+    }
+    EXPECT_NE(no_way.error(), 0);
 }
 
 TEST(PeerWatch, a_silent_peer_is_pinged_and_one_that_is_not_watched_is_left) {
