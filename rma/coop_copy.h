@@ -321,6 +321,8 @@ void CoopCopy<Env>::close(Block& block, Status status) {
         if (block.status == Status::kOk) block.status = Status::kProtocol;
         block.shared.write_off();
     }
+    // Nothing more comes from the dead.
+    if (block.peer->ended()) block.shared.write_off();
 }
 
 /// True: the block is done with, and its slot free.

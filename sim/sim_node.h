@@ -63,6 +63,7 @@ class SimNode {
     [[nodiscard]] bool arrived(uint32_t process) const;
     /// Its segment, made when it is first asked for.
     [[nodiscard]] const std::shared_ptr<SimMemory>& memory();
+    [[nodiscard]] uint64_t name(shm::PeerIndex peer) const { return rings_->name(peer); }
     [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return static_cast<uint32_t>(rings_->name(peer)); }
     [[nodiscard]] bool alive() const { return !device_.ended(); }
     /// Of the rings', so far.
@@ -70,7 +71,6 @@ class SimNode {
 
     // The parts of an engine ask this of shm::BasicOnNode, whose header describes each.
 
-    [[nodiscard]] uint64_t name(shm::PeerIndex peer) const { return rank_of(peer); }
     [[nodiscard]] shm::OnNodeAddress address() const;
     Status connect(const shm::OnNodeAddress& address, shm::PeerIndex& peer, base::Failure* failure) {
         return rings().connect(address, peer, failure);
