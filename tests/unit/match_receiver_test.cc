@@ -142,7 +142,7 @@ TEST(MatchReceiver, the_end_of_a_sender_that_sends_all_again_lets_the_next_one_d
     ASSERT_NE(first, nullptr);
     (void)rig.receiver.resend_all(*first);
     EXPECT_EQ(rig.receiver.next_to_restart(), nullptr) << "one at a time";
-    rig.receiver.ended(*first);
+    rig.receiver.closed(*first);
     Receiver::Sender* const second = rig.receiver.next_to_restart();
     ASSERT_NE(second, nullptr);
     EXPECT_NE(second, first);

@@ -11,7 +11,7 @@ namespace {
 TEST(OnNodeEnds, a_second_ring_of_a_peer_is_refused_and_its_first_one_is_read) {
     OnNode receiver(config_for(1));
     OnNode sender(config_for(2));
-    OnNode twin(config_for(2));
+    OnNode twin(config_for(3));
     PeerIndex to = 0;
     PeerIndex of_twin = 0;
     Inbox inbox;
@@ -21,6 +21,14 @@ TEST(OnNodeEnds, a_second_ring_of_a_peer_is_refused_and_its_first_one_is_read) {
     receiver.poll(16, inbox);
     ASSERT_EQ(send(sender, to, "second"), Status::kOk);
     ASSERT_EQ(send(twin, of_twin, "of the twin"), Status::kOk);
+    // The contact lies where the receiver reads it: as changed bytes it is of the first sender.
+    base::SharedSegment segment;
+    ASSERT_EQ(base::SharedSegment::attach(receiver.address().segment, segment), Status::kOk);
+    const base::SegmentAddress published = twin.address().segment;
+    const base::SegmentAddress instead = sender.address().segment;
+    void* found = memmem(segment.bytes().data(), segment.bytes().size(), &published, sizeof published);
+    ASSERT_NE(found, nullptr);
+    std::memcpy(found, &instead, sizeof instead);
     receiver.poll(16, inbox);
     receiver.poll(16, inbox);
     ASSERT_EQ(inbox.messages.size(), 2u);
