@@ -43,7 +43,7 @@ void open_library() {
         std::fprintf(stderr, "%s\n", why.c_str());
         _exit(2);
     }
-    library->list({}, 1, nullptr, [](void*, const char*, const char*, const char*, uint32_t) {});
+    library->list({}, 1, nullptr, [](void*, const char*, const char*, const char*, const char*, uint32_t) {});
 }
 
 TEST(NetworkSignals, every_handler_is_the_same_after_the_library_was_opened) {
