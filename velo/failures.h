@@ -42,8 +42,8 @@ class Failures {
     /// failure.
     void report_end(velo_peer& peer);
     /// Something that was accepted is lost with a peer that left or ended in good order: once a peer, the job ends,
-    /// unless this process leaves as well. `host`: the part that it belongs to. nullptr: the host is finished with the
-    /// peer.
+    /// unless this process leaves as well, as it does within a job. `host`: the part that it belongs to. nullptr: the
+    /// host is finished with the peer.
     [[gnu::cold]] void report_lost(velo_peer* peer, Owed owed, HostState host);
     /// Something of this process could not be carried out because the peer's process has ended in whatever way.
     [[gnu::cold]] void report_unreachable(velo_peer& peer, Owed owed, HostState host);
@@ -232,8 +232,11 @@ void Failures<Env>::report_lost(velo_peer* peer, Owed owed, HostState host) {
     const char* const what = owed == Owed::kSource
                                  ? ", and the data of a message of its that is still to be received was there"
                                  : ", and a message to it was not received and cannot be any more";
-    core_.end_job(peer->path, peer->name,
-                  who + ended + what + ". Look for ranks that disagree on how many messages there are.");
+    const std::string line =
+        who + ended + what + ". Look for ranks that disagree on how many messages there are.";
+    // A process of the same job has passed the barrier of MPI_Finalize, and so has this one's program.
+    if (!other_job) return core_.say(1, line);
+    core_.end_job(peer->path, peer->name, line);
 }
 
 /// Messages to or from a process of this node are lost, so the job cannot go on.

@@ -57,10 +57,10 @@ struct Failed {
 /// One rank: an engine and what it told its host.
 class Rank {
   public:
-    Rank(const velo_params_t& given, uint32_t rank, uint32_t size) {
+    Rank(const velo_params_t& given, uint32_t rank, uint32_t size, uint64_t job = 77) {
         const velo_params_t params = over_test_device(given);
-        const velo_identity_t identity = {.name = (uint64_t{77} << 32) + rank,
-                                          .job = 77,
+        const velo_identity_t identity = {.name = (job << 32) + rank,
+                                          .job = job,
                                           .rank = rank,
                                           .job_size = size,
                                           .local_rank = rank,

@@ -22,7 +22,8 @@ struct Published {
 /// A rank that matches, connected to one in another process.
 class Matcher {
   public:
-    Matcher(const velo_params_t& params, uint32_t rank, int to_other) : rank_(params, rank, 2) {
+    Matcher(const velo_params_t& params, uint32_t rank, int to_other, uint64_t job = 77)
+        : rank_(params, rank, 2, job) {
         EXPECT_NE(rank_.engine, nullptr) << rank_.error;
         host_.context = this;
         host_.send_done = [](void* self, velo_match_send_t*) { ++static_cast<Matcher*>(self)->sends_done; };
@@ -86,14 +87,14 @@ class Matcher {
 class Worker {
   public:
     using Program = std::function<bool(Matcher&)>;
-    Worker(const velo_params_t& params, const Program& program) {
+    Worker(const velo_params_t& params, const Program& program, uint64_t job = 77) {
         std::array<int, 2> pair;
         EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
         pid_ = fork();
         if (pid_ == 0) {
             close(pair[1]);
             {
-                Matcher self(params, 0, pair[0]);
+                Matcher self(params, 0, pair[0], job);
                 if (!program(self)) _exit(1);
             }
             _exit(0);
@@ -243,12 +244,21 @@ TEST_P(MatchEndings, both_leave_with_messages_for_each_other) {
     EXPECT_TRUE(worker.ended());
 }
 
-TEST_P(MatchEndings, a_message_that_its_receiver_left_behind_is_told_of) {
-    Worker worker(params_, [](Matcher& self) {
-        self.progress(50);
-        self.leave();
-        return true;
-    });
+/// Processes that were spawned, or that this one's job was spawned by.
+class MatchEndingsOfAnotherJob : public MatchEndings {
+  protected:
+    static constexpr uint64_t kOtherJob = 78;
+};
+
+TEST_P(MatchEndingsOfAnotherJob, a_message_that_its_receiver_left_behind_is_told_of) {
+    Worker worker(
+        params_,
+        [](Matcher& self) {
+            self.progress(50);
+            self.leave();
+            return true;
+        },
+        kOtherJob);
     Matcher self(params_, 1, worker.socket());
     const std::vector<std::byte> data = pattern(300'000, 7);
     self.send(5, data);
@@ -260,16 +270,33 @@ TEST_P(MatchEndings, a_message_that_its_receiver_left_behind_is_told_of) {
     EXPECT_EQ(self.sends_done, 0u);
 }
 
-/// A sender that does not keep to the protocol: it leaves without its data.
-class MatchEndingsByPath : public MatchEndings {};
-
-TEST_P(MatchEndingsByPath, data_that_left_with_its_process_is_told_of) {
+/// Within a job each process has passed the barrier of MPI_Finalize by then, and may have left messages behind.
+TEST_P(MatchEndings, a_message_that_was_left_behind_within_a_job_ends_nothing) {
     Worker worker(params_, [](Matcher& self) {
-        const std::vector<std::byte> data = pattern(300'000, 7);
-        self.send(5, data);
-        self.progress(100);
-        return true;  // closes its engine
+        self.progress(50);
+        self.leave();
+        return true;
     });
+    Matcher self(params_, 1, worker.socket());
+    const std::vector<std::byte> data = pattern(300'000, 7);
+    self.send(5, data);
+    wait_for_end(worker, self);
+    EXPECT_TRUE(self.failures().empty());
+    self.leave();
+    EXPECT_EQ(self.sends_done, 1u);
+}
+
+/// A sender that does not keep to the protocol: it leaves without its data.
+TEST_P(MatchEndingsOfAnotherJob, data_that_left_with_its_process_is_told_of) {
+    Worker worker(
+        params_,
+        [](Matcher& self) {
+            const std::vector<std::byte> data = pattern(300'000, 7);
+            self.send(5, data);
+            self.progress(100);
+            return true;  // closes its engine
+        },
+        kOtherJob);
     Matcher self(params_, 1, worker.socket());
     wait_for_end(worker, self);
     std::vector<std::byte> buffer(300'000);
@@ -286,7 +313,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, MatchEndings, testing::Combine(testing::Values(0, 1), testing::Values(-1, 0)), name_of);
-INSTANTIATE_TEST_SUITE_P(Ways, MatchEndingsByPath, testing::Combine(testing::Values(0, 1), testing::Values(-1)),
+INSTANTIATE_TEST_SUITE_P(Ways, MatchEndingsOfAnotherJob, testing::Combine(testing::Values(0), testing::Values(-1)),
                          name_of);
 
 }  // namespace
