@@ -64,6 +64,7 @@ class Failures {
 
     void watch_peers(uint64_t now);
     [[gnu::cold]] void peer_ended(velo_peer& peer);
+    [[gnu::cold]] void finish(velo_peer& peer);
     [[gnu::cold]] void finish_closed();
     [[nodiscard]] base::Ending ending_of(const velo_peer& peer);
     [[gnu::cold]] void report_loss(const shm::Loss& loss);
@@ -129,15 +130,25 @@ base::Ending Failures<Env>::ending_of(const velo_peer& peer) {
                             [&](const auto& channel) { return channel.announced_ending(channel.name_of(peer)); });
 }
 
-/// Operations that wait for a peer that has ended end with it. Messages to it fail when they are tried again. Messages
-/// of one that ended in good order are still received.
+/// Messages to a peer that has ended fail when they are tried again. Messages of one that ended in good order are still
+/// received.
 template <class Env>
 void Failures<Env>::peer_ended(velo_peer& peer) {
     const bool closed = ending_of(peer) == base::Ending::kClosed;
     peer.state = after(peer.state, closed ? PeerEvent::kClosed : PeerEvent::kFailed);
     peer.lane = nullptr;
     parts_.queue.unpark(peer);
-    if (!closed) report_end(peer);
+    if (closed) {
+        const bool by_device = peer.path == VELO_PATH_DEVICE;
+        return closed_.push_back({&peer, by_device ? core_.device->report(kNoAddr).mailbox_written : 0});
+    }
+    report_end(peer);
+    finish(peer);
+}
+
+/// Nothing more comes from a peer: what waits for it ends with it.
+template <class Env>
+void Failures<Env>::finish(velo_peer& peer) {
     std::vector<Cookie> cookies;
     parts_.pending.for_each([&](const Op& op) {
         // The device ends what was posted there by itself.
@@ -146,10 +157,6 @@ void Failures<Env>::peer_ended(velo_peer& peer) {
     for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
     parts_.reserving.peer_failed(peer);
     parts_.coop.peer_failed(peer);
-    if (closed) {
-        const bool by_device = peer.path == VELO_PATH_DEVICE;
-        return closed_.push_back({&peer, by_device ? core_.device->report(kNoAddr).mailbox_written : 0});
-    }
     parts_.matching.finished(peer);
     if (peer.path == VELO_PATH_ON_NODE) finished_.push_back(&peer);
 }
@@ -163,8 +170,7 @@ void Failures<Env>::finish_closed() {
         const bool unread = on_node ? core_.on_node.unread(peer.node_index())
                                     : core_.device->report(kNoAddr).mailbox_read < closed.written;
         if (unread) return false;
-        parts_.matching.finished(peer);
-        if (on_node) finished_.push_back(&peer);
+        finish(peer);
         return true;
     });
 }

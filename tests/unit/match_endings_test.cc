@@ -264,7 +264,7 @@ TEST_P(MatchEndingsOfAnotherJob, a_message_that_its_receiver_left_behind_is_told
     self.send(5, data);
     for (int i = 0; i < 20'000 && self.failures().empty(); ++i) self.progress(1);
     ASSERT_EQ(self.failures().size(), 1u);
-    EXPECT_NE(self.failures()[0].line.find("rank 0 (pid "), std::string::npos) << self.failures()[0].line;
+    EXPECT_NE(self.failures()[0].line.find("rank 0 of job 78 (pid "), std::string::npos) << self.failures()[0].line;
     EXPECT_NE(self.failures()[0].line.find("MPI_Finalize"), std::string::npos) << self.failures()[0].line;
     EXPECT_TRUE(self.ended().empty());
     EXPECT_EQ(self.sends_done, 0u);
