@@ -174,6 +174,32 @@ TEST_P(MatchEndings, messages_of_a_process_that_ended_are_received) {
     EXPECT_TRUE(self.ended().empty());
 }
 
+/// A ring holds what its receiver has not polled for.
+class MatchEndingsOnNode : public MatchEndings {};
+
+/// More of them than one poll takes, in room that was granted.
+TEST_P(MatchEndingsOnNode, messages_that_lie_unread_when_the_end_is_noticed_are_received) {
+    constexpr int kMessages = 24;
+    Worker worker(params_, [](Matcher& self) {
+        const std::vector<std::byte> data = pattern(16, 1);
+        self.send(0, data);
+        self.progress(100);
+        for (int i = 1; i < kMessages; ++i) self.send(i, data);
+        self.leave();
+        return true;
+    });
+    Matcher self(params_, 1, worker.socket());
+    self.progress(90);
+    for (int i = 0; i < 20'000 && !worker.ended(); ++i) usleep(1000);
+    ASSERT_TRUE(worker.ended());
+    self.progress(60);
+    std::vector<std::vector<std::byte>> buffers(kMessages, std::vector<std::byte>(16));
+    for (int i = 0; i < kMessages; ++i) self.receive(i, buffers[static_cast<size_t>(i)]);
+    self.progress(20);
+    EXPECT_EQ(self.receives_done, uint32_t{kMessages});
+    for (const auto& buffer : buffers) EXPECT_EQ(buffer, pattern(16, 1));
+}
+
 TEST_P(MatchEndings, data_that_is_fetched_keeps_its_process) {
     Worker worker(params_, [](Matcher& self) {
         const std::vector<std::byte> data = pattern(300'000, 7);
@@ -313,6 +339,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, MatchEndings, testing::Combine(testing::Values(0, 1), testing::Values(-1, 0)), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, MatchEndingsOnNode, testing::Combine(testing::Values(0), testing::Values(-1)), name_of);
 INSTANTIATE_TEST_SUITE_P(Ways, MatchEndingsOfAnotherJob, testing::Combine(testing::Values(0), testing::Values(-1)),
                          name_of);
 

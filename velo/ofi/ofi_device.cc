@@ -92,7 +92,7 @@ OfiDevice::OfiDevice(const DeviceConfig& config, Choice choice)
       peers_(endpoint_, mailbox_, gate_, own_, peers_planned(config), config.contact_slots != 0),
       transmitter_(endpoint_, peers_, own_, log_, mailbox_.space().part_bytes()),
       rma_(endpoint_, config.ports),
-      endings_(endpoint_, peers_, transmitter_, gate_, rma_, own_, log_),
+      endings_(endpoint_, peers_, transmitter_, gate_, rma_, log_),
       watch_(endpoint_, peers_, transmitter_, endings_, config.peer_timeout_ns),
       arrivals_(endpoint_, mailbox_, rma_, peers_, gate_, transmitter_, endings_, watch_, own_, log_),
       ports_(config.ports),

@@ -38,12 +38,13 @@ void PeerEndings::report_unreached(const Peer& peer, const char* why) const {
         where = ", at " + its + " port " + std::to_string(ip_port(format, peer.endpoint)) + ",";
         cause = peer.watch.probe ? cause_of(error) : "";
     }
-    const std::string interface = peer.facts.node == own_.head.node ? "" : interface_of(its);
+    const std::string interface = interface_of(its);
     if (const std::string network = other_network(own, its); !network.empty()) {
         cause = "Its address " + network + ". btl_velo_if_include=NETWORK/BITS names a network that all hosts are in.";
     } else if (!interface.empty()) {
-        cause = "Its address is one of this host, too (" + interface + "), and leads back here. btl_velo_if_exclude=" +
-                its + " leaves it out.";
+        // Ranks of one host share addresses; the device does not know which ranks those are.
+        cause += " Its address is one of this host, too (" + interface +
+                 "): of a rank on another host it leads back here, and btl_velo_if_exclude=" + its + " leaves it out.";
     }
     log_(0, "node %u, VPID %u%s never answered (%s). %s", peer.facts.node, peer.facts.vpid, where.c_str(), met.c_str(),
          cause.c_str());

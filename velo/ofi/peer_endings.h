@@ -15,14 +15,8 @@ namespace velo::ofi {
 class PeerEndings {
   public:
     PeerEndings(const Endpoint& endpoint, PeerTable& peers, Transmitter& transmitter, ContactGate& gate, RmaUnit& rma,
-                const Address& own, const Log& log)
-        : endpoint_(endpoint),
-          peers_(peers),
-          transmitter_(transmitter),
-          gate_(gate),
-          rma_(rma),
-          own_(own),
-          log_(log) {}
+                const Log& log)
+        : endpoint_(endpoint), peers_(peers), transmitter_(transmitter), gate_(gate), rma_(rma), log_(log) {}
 
     /// `ending`: as the peer announced it; kNone: it died, or takes part no more. `why` is the log's.
     [[gnu::cold]] void ended(DeviceAddr addr, base::Ending ending, const char* why);
@@ -43,7 +37,6 @@ class PeerEndings {
     Transmitter& transmitter_;
     ContactGate& gate_;
     RmaUnit& rma_;
-    const Address& own_;
     const Log& log_;
     uint64_t broken_streams_ = 0;
     uint64_t count_ = 0;
