@@ -157,6 +157,7 @@ std::vector<std::byte> any_message(Input& input, const Liar& liar, uint8_t tag) 
         case match::WireTag::kReady:
             return message_of(match::ReadyHeader{any_number(input, liar), {input.below(2) * 4096, {}}});
         case match::WireTag::kDone: return message_of(match::DoneHeader{any_number(input, liar)});
+        case match::WireTag::kLeft: break;
     }
     return {};
 }
@@ -235,6 +236,18 @@ void matching(Input& input) {
         }
         velo_progress(victim.engine);
         liar.path.poll(64, liar);
+    }
+    // The end of MPI, in whatever state the peer has left things; messages come after it, too.
+    velo_match_leave(victim.engine);
+    velo_progress(victim.engine);
+    liar.path.poll(64, liar);
+    if (!velo_match_owes(victim.engine)) {
+        velo_match_close(victim.engine);
+        sends.clear();
+        receives.clear();
+        for (uint8_t tag = match::kFirstWireTag; tag < match::kFirstWireTag + 10; ++tag)
+            liar.send(tag, any_message(input, liar, tag));
+        velo_progress(victim.engine);
     }
     velo_counters_t counters;
     velo_counters(victim.engine, &counters);
