@@ -3,6 +3,7 @@
 /// Addresses are IPv4 or IPv6, in text without a port. Thread: any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
