@@ -261,6 +261,7 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
 template <class Env>
 void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
     MatchSend::Message& message = messages_.take();
+    VELO_CHECK(header.size() <= message.header.size(), "a header is longer than all kinds of them");
     message.send = &send;
     std::memcpy(message.header.data(), header.data(), header.size());
     message.data[0] = message.header.data();

@@ -118,10 +118,15 @@ class Matching {
     /// (docs/results/mtl.md).
     static constexpr uint32_t kEagerBytesMax = 65536;
 
+    /// The longest are requests that name a place, and offers.
+    static constexpr size_t kReplyBytesMax =
+        std::max(sizeof(match::RequestHeader) + sizeof(match::Place),
+                 sizeof(match::OffersHeader) + sizeof(match::Offers::Batch::receives));
+
     struct Reply : velo_send_t {
         MatchPeer* to = nullptr;
         bool answer = false;
-        alignas(8) std::array<std::byte, sizeof(match::RequestHeader) + sizeof(match::Place)> bytes_of_it;
+        alignas(8) std::array<std::byte, kReplyBytesMax> bytes_of_it;
     };
     struct Looped {
         WireTag tag;
@@ -167,6 +172,7 @@ void Matching<Env>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, uin
     const MessageParts parts = {
         .header = data, .payload = nullptr, .header_bytes = bytes, .payload_bytes = 0};
     if (parts_.queue.send_now(*to.peer, parts, wire_tag) == Status::kOk) return;
+    VELO_CHECK(bytes <= kReplyBytesMax, "a message of matching is longer than all kinds of them");
     Reply& reply = replies_.take();
     if (bytes != 0) std::memcpy(reply.bytes_of_it.data(), data, bytes);
     reply.to = &to;

@@ -4,100 +4,15 @@
 #include <random>
 #include <span>
 
-#include "tests/unit/job.h"
+#include "tests/unit/match_engine.h"
 #include "velo/match_wire.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
-#include "velo/velo_match.h"
 
 namespace velo::test {
 namespace {
 
 using match::WireTag;
-
-velo_params_t with_room(int records, int bytes) {
-    velo_params_t params = default_params();
-    params.unexpected_records = 64 * records;
-    params.unexpected_bytes = bytes;
-    return params;
-}
-
-/// Two connected engines that match.
-class MatchEngine : public testing::Test {
-  protected:
-    explicit MatchEngine(const velo_params_t& params = default_params()) : job_(2, params) {
-        for (uint32_t i = 0; i < 2; ++i) {
-            host_[i] = {.context = &done_[i],
-                        .send_done =
-                            [](void* context, velo_match_send_t* send) {
-                                static_cast<Done*>(context)->sends.push_back(send);
-                            },
-                        .receive_done =
-                            [](void* context, velo_match_receive_t* receive) {
-                                static_cast<Done*>(context)->receives.push_back(receive);
-                            },
-                        .send_rest =
-                            [](void* context, velo_match_peer_t*, uint64_t, int32_t tag, const void* data,
-                               uint64_t bytes) {
-                                static_cast<Done*>(context)->rest = {tag, data, bytes, nullptr};
-                                return kLeftToHost;
-                            },
-                        .post_rest =
-                            [](void* context, uint64_t, int32_t tag, void* buffer, uint64_t capacity,
-                               velo_match_receive_t* receive) {
-                                static_cast<Done*>(context)->rest = {tag, buffer, capacity, receive};
-                                return kLeftToHost;
-                            }};
-            velo_match_open(job_[i].engine, &host_[i]);
-        }
-        for (uint32_t i = 0; i < 2; ++i) {
-            peer_[i] = velo_match_peer_of(job_[i].engine, job_[i].peers[1 - i]);
-            self_[i] = velo_match_peer_of(job_[i].engine, nullptr);
-        }
-    }
-    struct Done {
-        std::vector<velo_match_send_t*> sends;
-        std::vector<velo_match_receive_t*> receives;
-        /// Arguments of what was left to the host.
-        struct Rest {
-            int tag = 0;
-            const void* data = nullptr;
-            uint64_t bytes = 0;
-            velo_match_receive_t* receive = nullptr;
-            friend bool operator==(const Rest&, const Rest&) = default;
-        } rest;
-    };
-    static constexpr int kLeftToHost = 7;
-
-    void progress() {
-        for (int i = 0; i < 20; ++i) {
-            velo_progress(job_[0].engine);
-            velo_progress(job_[1].engine);
-        }
-    }
-    /// From 0 to 1, as a host does. Whether it was done at once.
-    bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
-              bool synchronous = false) {
-        if (!synchronous && send_now(tag, data)) return true;
-        return velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size(),
-                               synchronous, &send);
-    }
-    bool send_now(int tag, const std::vector<std::byte>& data) {
-        return velo_match_send_now(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
-    }
-    bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
-        if (velo_match_post(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive) == 0)
-            return false;
-        return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,
-                                  buffer.data(), buffer.size(), &receive);
-    }
-
-    Job job_;
-    std::array<Done, 2> done_;
-    std::array<velo_match_host_t, 2> host_{};
-    std::array<velo_match_peer_t*, 2> peer_{};
-    std::array<velo_match_peer_t*, 2> self_{};
-};
 
 class EachSize : public MatchEngine, public testing::WithParamInterface<size_t> {};
 
@@ -482,6 +397,53 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
             EXPECT_EQ(done_[0].sends.size(), 1u);
         }
     }
+}
+
+/// A ring that is soon full keeps what is told to a peer back.
+class WithoutMemoryByShortRings : public MatchEngine {
+  protected:
+    WithoutMemoryByShortRings() : MatchEngine(params()) {}
+    static velo_params_t params() {
+        velo_params_t params = with_room(0, 0);
+        params.ring_lines = 16;
+        return params;
+    }
+};
+
+TEST_F(WithoutMemoryByShortRings, the_longest_offer_of_receives_and_probes_waits_and_arrives) {
+    constexpr int kReceives = 4;
+    constexpr int kProbes = 4;
+    const std::vector<std::byte> data = pattern(40, 8);
+    velo_match_send_t refused;
+    EXPECT_FALSE(send(99, data, refused));
+    progress();
+    // Messages of the host back fill the ring, which is not read.
+    std::array<std::byte, 1000> filling = {};
+    std::deque<velo_send_t> back;
+    do {
+        back.emplace_back();
+        back.back().data[0] = filling.data();
+        back.back().bytes[0] = filling.size();
+    } while (velo_send(job_[1].engine, job_[1].peers[0], &back.back(), 0x41));
+    std::array<velo_match_receive_t, kReceives> receives;
+    std::vector<std::vector<std::byte>> buffers(kReceives, std::vector<std::byte>(40));
+    for (int tag = 0; tag < kReceives; ++tag)
+        EXPECT_FALSE(receive(tag, buffers[static_cast<size_t>(tag)], receives[static_cast<size_t>(tag)]));
+    velo_match_status_t status;
+    for (int tag = 10; tag < 10 + kProbes; ++tag)
+        EXPECT_FALSE(velo_match_probe(job_[1].engine, peer_[1], velo_place(3, 0), tag, &status, nullptr));
+    const uint64_t offers = job_[1].counters().match_offers;
+    velo_progress(job_[1].engine);
+    EXPECT_EQ(job_[1].counters().match_offers, offers + 1);
+    progress();
+    std::deque<velo_match_send_t> sends(kReceives + kProbes);
+    for (int i = 0; i < kReceives + kProbes; ++i)
+        send(i < kReceives ? i : 10 + i - kReceives, data, sends[static_cast<size_t>(i)]);
+    progress();
+    EXPECT_EQ(done_[1].receives.size(), size_t{kReceives});
+    for (const std::vector<std::byte>& buffer : buffers) EXPECT_EQ(buffer, data);
+    for (int tag = 10; tag < 10 + kProbes; ++tag)
+        EXPECT_TRUE(velo_match_probe(job_[1].engine, peer_[1], velo_place(3, 0), tag, &status, nullptr)) << tag;
 }
 
 /// A peer that writes what it likes to a process which has receives posted and messages under way to others.

@@ -1,0 +1,97 @@
+/// Two connected engines that match, in one process.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "tests/unit/job.h"
+#include "velo/velo_match.h"
+
+namespace velo::test {
+
+inline velo_params_t with_room(int records, int bytes) {
+    velo_params_t params = default_params();
+    params.unexpected_records = 64 * records;
+    params.unexpected_bytes = bytes;
+    return params;
+}
+
+/// Two connected engines that match.
+class MatchEngine : public testing::Test {
+  protected:
+    explicit MatchEngine(const velo_params_t& params = default_params()) : job_(2, params) {
+        for (uint32_t i = 0; i < 2; ++i) {
+            host_[i] = {.context = &done_[i],
+                        .send_done =
+                            [](void* context, velo_match_send_t* send) {
+                                static_cast<Done*>(context)->sends.push_back(send);
+                            },
+                        .receive_done =
+                            [](void* context, velo_match_receive_t* receive) {
+                                static_cast<Done*>(context)->receives.push_back(receive);
+                            },
+                        .send_rest =
+                            [](void* context, velo_match_peer_t*, uint64_t, int32_t tag, const void* data,
+                               uint64_t bytes) {
+                                static_cast<Done*>(context)->rest = {tag, data, bytes, nullptr};
+                                return kLeftToHost;
+                            },
+                        .post_rest =
+                            [](void* context, uint64_t, int32_t tag, void* buffer, uint64_t capacity,
+                               velo_match_receive_t* receive) {
+                                static_cast<Done*>(context)->rest = {tag, buffer, capacity, receive};
+                                return kLeftToHost;
+                            }};
+            velo_match_open(job_[i].engine, &host_[i]);
+        }
+        for (uint32_t i = 0; i < 2; ++i) {
+            peer_[i] = velo_match_peer_of(job_[i].engine, job_[i].peers[1 - i]);
+            self_[i] = velo_match_peer_of(job_[i].engine, nullptr);
+        }
+    }
+    struct Done {
+        std::vector<velo_match_send_t*> sends;
+        std::vector<velo_match_receive_t*> receives;
+        /// Arguments of what was left to the host.
+        struct Rest {
+            int tag = 0;
+            const void* data = nullptr;
+            uint64_t bytes = 0;
+            velo_match_receive_t* receive = nullptr;
+            friend bool operator==(const Rest&, const Rest&) = default;
+        } rest;
+    };
+    static constexpr int kLeftToHost = 7;
+
+    void progress() {
+        for (int i = 0; i < 20; ++i) {
+            velo_progress(job_[0].engine);
+            velo_progress(job_[1].engine);
+        }
+    }
+    /// From 0 to 1, as a host does. Whether it was done at once.
+    bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
+              bool synchronous = false) {
+        if (!synchronous && send_now(tag, data)) return true;
+        return velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size(),
+                               synchronous, &send);
+    }
+    bool send_now(int tag, const std::vector<std::byte>& data) {
+        return velo_match_send_now(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
+    }
+    bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
+        if (velo_match_post(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive) == 0)
+            return false;
+        return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,
+                                  buffer.data(), buffer.size(), &receive);
+    }
+
+    Job job_;
+    std::array<Done, 2> done_;
+    std::array<velo_match_host_t, 2> host_{};
+    std::array<velo_match_peer_t*, 2> peer_{};
+    std::array<velo_match_peer_t*, 2> self_{};
+};
+
+}  // namespace velo::test
