@@ -1,16 +1,17 @@
 /// Whole engines that match, under random programs: named and open sources and tags on several communicators,
 /// truncation, cancels, probes, matched probes, synchronous sends and messages to oneself, with memory for
-/// unexpected messages that is plenty, little or none. The rules of MPI judge what each process has seen
-/// (tests/match_rules.h).
-#include <algorithm>
-#include <deque>
-#include <random>
+/// unexpected messages that is plenty, little or none. Processes that end in good order on the way have others receive
+/// what they sent. The rules of MPI judge what each process has seen (tests/match_rules.h).
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
 #include <stdexcept>
 #include <string>
 
-#include "tests/match_rules.h"
-#include "tests/unit/job.h"
-#include "velo/velo_match.h"
+#include "tests/soak/match_player.h"
 
 namespace velo::test {
 namespace {
@@ -27,10 +28,6 @@ struct Config {
 
 /// A seed that found a fault is kept here, with its cause.
 constexpr uint64_t kSeeds = 6;
-constexpr uint32_t kRanks = 3;
-constexpr int kSteps = 1500;
-constexpr size_t kUnderWayMax = 48;
-constexpr std::byte kUntouched{0xa5};
 
 std::vector<Config> configs() {
     std::vector<Config> all;
@@ -59,322 +56,82 @@ velo_params_t params_of(const Config& config) {
 }
 
 /// All processes, in one thread. Time is the number of the step.
-class World {
+class World final : public MatchPlayer::World {
   public:
-    explicit World(const Config& config)
-        : config_(config), random_(config.seed), job_(kRanks, params_of(config)), ranks_(kRanks) {
+    explicit World(const Config& config) : dice_(config.seed, kRanks), job_(kRanks, params_of(config)) {
         for (uint32_t i = 0; i < kRanks; ++i) {
-            ranks_[i].world = this;
-            ranks_[i].rank = static_cast<int>(i);
-            ranks_[i].host = {
-                .context = &ranks_[i],
-                .send_done = [](void* rank, velo_match_send_t* send) { of(rank).sent(*send); },
-                .receive_done = [](void* rank, velo_match_receive_t* face) { of(rank).received(*face); },
-                .send_rest = [](void*, velo_match_peer_t*, uint64_t, int32_t, const void*,
-                                uint64_t) { return 1; },
-                .post_rest = [](void*, uint64_t, int32_t, void*, uint64_t,
-                                velo_match_receive_t*) { return 1; }};
             if (job_[i].engine == nullptr) throw std::runtime_error(job_[i].error);
-            velo_match_open(job_[i].engine, &ranks_[i].host);
+            players_.emplace_back(*this, dice_, job_[i].engine, static_cast<int>(i));
         }
         for (uint32_t i = 0; i < kRanks; ++i) {
-            for (uint32_t j = 0; j < kRanks; ++j)
-                ranks_[i].peers.push_back(
-                    velo_match_peer_of(job_[i].engine, i == j ? nullptr : job_[i].peers[j]));
+            for (uint32_t j = 0; j < kRanks; ++j) players_[i].meet(i == j ? nullptr : job_[i].peers[j]);
         }
     }
 
     void run() {
         for (int step = 0; step < kSteps; ++step) {
             ++now_;
-            act(ranks_[below(kRanks)]);
+            players_[dice_.process()].act();
             // Rings fill meanwhile, and events come in heaps.
-            if (below(3) != 0) velo_progress(job_[below(kRanks)].engine);
+            if (dice_.below(3) != 0) velo_progress(job_[dice_.process()].engine);
         }
         finish();
-        for (Rank& rank : ranks_) {
-            for (const std::string& fault : rank.rules.faults())
-                ADD_FAILURE() << "process " << rank.rank << ": " << fault;
-            EXPECT_TRUE(job_[static_cast<size_t>(rank.rank)].failures.empty());
+        for (MatchPlayer& player : players_) {
+            for (const std::string& fault : player.rules.faults())
+                ADD_FAILURE() << "process " << player.rank() << ": " << fault;
+            EXPECT_TRUE(job_[static_cast<size_t>(player.rank())].failures.empty());
         }
     }
+
+    std::optional<PlannedMessage> next(int from) override {
+        PlannedMessage message = dice_.message(from);
+        MatchRules& rules = players_[static_cast<size_t>(message.to)].rules;
+        while (!rules.sent(message.context, from, message.tag, message.bytes, now_)) ++message.bytes;
+        return message;
+    }
+    void progress() override {
+        for (auto& rank : job_.ranks) velo_progress(rank->engine);
+    }
+    [[nodiscard]] uint64_t now() const override { return now_; }
+    void matched(const PlannedMessage& message) override { synchronous_.push_back({message, now_}); }
 
   private:
-    struct Send {
-        velo_match_send_t face;
-        uint32_t context;
-        int to;
-        int tag;
-        bool synchronous;
-        bool done = false;
-        std::vector<std::byte> data;
-    };
-    struct Receive {
-        velo_match_receive_t face;
-        int number;  ///< in the rules
-        MatchRules::Pattern pattern;
-        uint64_t capacity;
-        bool done = false;
-        bool cancelled = false;
-        std::vector<std::byte> buffer;  ///< longer than its capacity
-    };
-    struct Taken {
-        velo_match_message_t* message;
-        MatchRules::Pattern pattern;
-        velo_match_status_t status;
-        int number;
-    };
-    struct Rank {
-        World* world = nullptr;
-        int rank = 0;
-        velo_match_host_t host = {};
-        std::vector<velo_match_peer_t*> peers;
-        std::deque<Send> sends;
-        std::deque<Receive> receives;
-        std::vector<Taken> taken;
-        MatchRules rules;
-
-        void sent(velo_match_send_t& face) {
-            for (Send& send : sends) {
-                if (&send.face == &face) return world->sent(*this, send);
-            }
-            ADD_FAILURE() << "an unknown send is done";
-        }
-        void received(velo_match_receive_t& face) {
-            for (Receive& receive : receives) {
-                if (&receive.face == &face) return world->received(*this, receive);
-            }
-            ADD_FAILURE() << "an unknown receive is done";
-        }
-    };
-    static Rank& of(void* rank) { return *static_cast<Rank*>(rank); }
-
-    uint32_t below(uint32_t end) { return static_cast<uint32_t>(random_() % end); }
-    velo_engine_t* engine(const Rank& rank) { return job_[static_cast<size_t>(rank.rank)].engine; }
-    static constexpr std::array<int, 4> kTags = {0, 1, 2, -17};
-    static uint32_t key(int from, int to, uint32_t context, int tag, uint64_t bytes) {
-        return static_cast<uint32_t>(((((from * 7 + to) * 31 + static_cast<int>(context)) * 67 + tag) * 131) +
-                                     static_cast<int>(bytes) * 977);
-    }
-    uint32_t context() { return std::array{3u, 4u, 9u}[below(3)]; }
-    uint64_t bytes() {
-        switch (below(10)) {
-            case 0: return 0;
-            case 1: return 17000 + below(20000);
-            case 2: return 66000 + below(60000);
-            case 3: return 2000 + below(200);
-            case 4:
-            case 5: return 200 + below(300);
-            default: return below(60);
-        }
-    }
-    MatchRules::Pattern pattern() {
-        return {.context = context(),
-                .source = below(2) == 0 ? MatchRules::kAny : static_cast<int>(below(kRanks)),
-                .tag = below(3) == 0 ? MatchRules::kAny : kTags[below(4)]};
-    }
-    [[nodiscard]] static uint64_t place(const MatchRules::Pattern& pattern) {
-        return velo_place(pattern.context, pattern.source);
-    }
-    [[nodiscard]] static velo_match_peer_t* named(const Rank& rank, const MatchRules::Pattern& pattern) {
-        return pattern.source < 0 ? nullptr : rank.peers[static_cast<size_t>(pattern.source)];
-    }
-
-    void act(Rank& rank) {
-        switch (below(16)) {
-            case 0:
-            case 1:
-            case 2:
-            case 3:
-            case 4: return send(rank);
-            case 5:
-            case 6:
-            case 7:
-            case 8:
-            case 9: return receive(rank, pattern());
-            case 10:
-            case 11: return cancel(rank);
-            case 12: return probe(rank);
-            case 13: (void)take(rank, pattern()); return;
-            case 14: return receive_taken(rank);
-            default: return send(rank);
-        }
-    }
-
-    void send(Rank& rank) {
-        const auto open = [](const Send& send) { return !send.done; };
-        const auto under_way = std::count_if(rank.sends.begin(), rank.sends.end(), open);
-        if (static_cast<size_t>(under_way) >= kUnderWayMax) return;
-        Send& send = rank.sends.emplace_back();
-        send.context = context();
-        send.to = static_cast<int>(below(kRanks));
-        send.tag = kTags[below(4)];
-        send.synchronous = below(4) == 0;
-        Rank& receiver = ranks_[static_cast<size_t>(send.to)];
-        uint64_t bytes = this->bytes();
-        while (!receiver.rules.sent(send.context, rank.rank, send.tag, bytes, now_)) ++bytes;
-        send.data = pattern_of(rank.rank, send.to, send.context, send.tag, bytes);
-        velo_match_peer_t* const to = rank.peers[static_cast<size_t>(send.to)];
-        const uint64_t place = velo_place(send.context, rank.rank);
-        const bool left = !send.synchronous && below(4) != 0 &&
-                          velo_match_send_now(engine(rank), to, place, send.tag, send.data.data(), bytes);
-        if (left || velo_match_send(engine(rank), to, place, send.tag, send.data.data(), bytes,
-                                    send.synchronous, &send.face))
-            sent(rank, send);
-    }
-    void sent(Rank& rank, Send& send) {
-        EXPECT_FALSE(send.done) << "a send is done twice";
-        send.done = true;
-        if (send.synchronous) {
-            // It has matched then, so the receive was posted; what it has got may not be known yet.
-            synchronous_.push_back({send.to, send.context, rank.rank, send.tag, send.data.size(), now_});
-        }
-        std::fill(send.data.begin(), send.data.end(), kUntouched);
-    }
-
-    void receive(Rank& rank, const MatchRules::Pattern& pattern) {
-        const uint64_t capacity = below(3) == 0 ? below(3000) : 200'000;
-        Receive& receive = add(rank, pattern, capacity, rank.rules.posted(pattern, now_));
-        const bool done = velo_match_post(engine(rank), place(pattern), pattern.tag, receive.buffer.data(),
-                                          capacity, &receive.face) != 0 &&
-                          velo_match_receive(engine(rank), named(rank, pattern), place(pattern), pattern.tag,
-                                             receive.buffer.data(), capacity, &receive.face);
-        if (done) received(rank, receive);
-    }
-    Receive& add(Rank& rank, const MatchRules::Pattern& pattern, uint64_t capacity, int number) {
-        Receive& receive = rank.receives.emplace_back();
-        receive.number = number;
-        receive.pattern = pattern;
-        receive.capacity = capacity;
-        receive.buffer.assign(capacity + 64, kUntouched);
-        return receive;
-    }
-    void received(Rank& rank, Receive& receive) {
-        EXPECT_FALSE(receive.done) << "a receive is done twice";
-        EXPECT_FALSE(receive.cancelled) << "a receive that was cancelled is done";
-        EXPECT_EQ(receive.face.status, VELO_OK);
-        receive.done = true;
-        const velo_match_receive_t& face = receive.face;
-        if (rank.rules.got(receive.number, {face.source, face.tag, face.bytes}, now_) < 0) return;
-        const std::vector<std::byte> data =
-            pattern_of(face.source, rank.rank, receive.pattern.context, face.tag, face.bytes);
-        const auto here = static_cast<ptrdiff_t>(std::min(face.bytes, receive.capacity));
-        EXPECT_TRUE(std::equal(data.begin(), data.begin() + here, receive.buffer.begin()))
-            << "other data, of " << face.bytes << " bytes into " << receive.capacity;
-        EXPECT_TRUE(std::all_of(receive.buffer.begin() + here, receive.buffer.end(),
-                                [](std::byte byte) { return byte == kUntouched; }))
-            << "written behind the end, of " << face.bytes << " bytes into " << receive.capacity;
-        std::vector<std::byte>().swap(receive.buffer);
-    }
-    std::vector<std::byte> pattern_of(int from, int to, uint32_t context, int tag, uint64_t bytes) {
-        return test::pattern(bytes, key(from, to, context, tag, bytes));
-    }
-    void cancel(Rank& rank) {
-        if (!rank.receives.empty())
-            cancel(rank, rank.receives[below(static_cast<uint32_t>(rank.receives.size()))]);
-    }
-    /// Of one that is posted, has matched, is done, or was cancelled already.
-    bool cancel(Rank& rank, Receive& receive) {
-        const bool cancelled = velo_match_cancel(engine(rank), &receive.face);
-        EXPECT_FALSE(cancelled && (receive.done || receive.cancelled));
-        if (!cancelled) return false;
-        receive.cancelled = true;
-        rank.rules.cancelled(receive.number, now_);
-        return true;
-    }
-    void probe(Rank& rank) {
-        const MatchRules::Pattern pattern = this->pattern();
-        velo_match_status_t status;
-        for (uint32_t tries = 1 + below(6); tries != 0; --tries) {
-            if (velo_match_probe(engine(rank), named(rank, pattern), place(pattern), pattern.tag, &status,
-                                 nullptr)) {
-                rank.rules.probed(pattern, {status.source, status.tag, status.bytes}, now_);
-                if (below(2) == 0) receive(rank, {pattern.context, status.source, status.tag});
-                return;
-            }
-            for (auto& other : job_.ranks) velo_progress(other->engine);
-        }
-    }
-    bool take(Rank& rank, const MatchRules::Pattern& pattern) {
-        Taken taken = {.message = nullptr, .pattern = pattern, .status = {}, .number = 0};
-        if (!velo_match_probe(engine(rank), named(rank, pattern), place(pattern), pattern.tag, &taken.status,
-                              &taken.message))
-            return false;
-        taken.number = rank.rules.posted(pattern, now_);
-        rank.taken.push_back(taken);
-        return true;
-    }
-    void receive_taken(Rank& rank) {
-        if (rank.taken.empty()) return;
-        const uint32_t at = below(static_cast<uint32_t>(rank.taken.size()));
-        const Taken taken = rank.taken[at];
-        rank.taken.erase(rank.taken.begin() + at);
-        const uint64_t capacity = below(3) == 0 ? below(3000) : 200'000;
-        Receive& receive = add(rank, taken.pattern, capacity, taken.number);
-        if (velo_match_receive_message(engine(rank), taken.message, receive.buffer.data(), capacity,
-                                       &receive.face))
-            received(rank, receive);
-        expected_.push_back({&receive, taken.status});
-    }
+    static constexpr uint32_t kRanks = 3;
+    static constexpr int kSteps = 1500;
 
     /// Until all that was sent is received and all sends are done; what still waits then is cancelled.
     void finish() {
         constexpr int kRoundsMax = 20000;
-        const auto open = [this] {
-            return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-                return rank.rules.unreceived() != 0 || !rank.taken.empty() ||
-                       std::any_of(rank.sends.begin(), rank.sends.end(),
-                                   [](const Send& send) { return !send.done; });
-            });
+        const auto open = [](const MatchPlayer& player) {
+            return !player.has_received_all() || !player.has_sent_all();
         };
         int rounds = 0;
-        for (; open() && rounds < kRoundsMax; ++rounds) {
+        for (; std::any_of(players_.begin(), players_.end(), open) && rounds < kRoundsMax; ++rounds) {
             ++now_;
-            Rank& rank = ranks_[below(kRanks)];
-            const int tag = below(4) == 0 ? -17 : MatchRules::kAny;
-            if (below(8) == 0) cancel(rank);
-            take(rank, {context(), MatchRules::kAny, tag});
-            receive_taken(rank);
-            for (auto& other : job_.ranks) velo_progress(other->engine);
+            players_[dice_.process()].take_any();
+            progress();
         }
         EXPECT_LT(rounds, kRoundsMax) << "not all messages come, or not all sends end";
-        for (Rank& rank : ranks_) {
-            for (Receive& receive : rank.receives) {
-                if (receive.done || receive.cancelled) continue;
-                EXPECT_TRUE(cancel(rank, receive)) << "a receive has matched and is not done";
-            }
-            EXPECT_FALSE(velo_busy(engine(rank)));
-        }
-        for (const auto& [receive, status] : expected_) {
-            EXPECT_EQ(receive->face.source, status.source);
-            EXPECT_EQ(receive->face.tag, status.tag);
-            EXPECT_EQ(receive->face.bytes, status.bytes);
+        for (MatchPlayer& player : players_) {
+            player.finish();
+            EXPECT_FALSE(velo_busy(player.engine()));
         }
         for (const Synchronous& send : synchronous_) {
-            const MatchRules& rules = ranks_[static_cast<size_t>(send.to)].rules;
-            EXPECT_LE(rules.posted_at(send.context, send.from, send.tag, send.bytes), send.done_at)
+            const PlannedMessage& message = send.message;
+            const MatchRules& rules = players_[static_cast<size_t>(message.to)].rules;
+            EXPECT_LE(rules.posted_at(message.context, message.from, message.tag, message.bytes), send.done_at)
                 << "a synchronous send is done before its receive is posted";
         }
     }
 
-    struct Expected {
-        const Receive* receive;
-        velo_match_status_t status;
-    };
     struct Synchronous {
-        int to;
-        uint32_t context;
-        int from;
-        int tag;
-        uint64_t bytes;
+        PlannedMessage message;
         uint64_t done_at;
     };
 
-    Config config_;
-    std::mt19937_64 random_;
+    Dice dice_;
     Job job_;
-    std::deque<Rank> ranks_;
-    std::vector<Expected> expected_;  ///< of matched probes
+    std::deque<MatchPlayer> players_;
     std::vector<Synchronous> synchronous_;
     uint64_t now_ = 0;
 };
@@ -386,6 +143,220 @@ TEST_P(MatchSoak, keeps_the_rules_of_mpi) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MatchSoak, testing::ValuesIn(configs()));
+
+/// Processes of their own: two stay, and two leave MPI and end as soon as they have received what is for them. Some
+/// of their sends may be open then, as those that a program has given up.
+constexpr uint32_t kProcesses = 4;
+constexpr uint32_t kStay = 2;
+
+/// Memory that the processes of a trial share.
+struct Common {
+    struct Published {
+        std::array<std::byte, VELO_ADDRESS_BYTES_MAX> address;
+        size_t bytes;
+    };
+    std::array<Published, kProcesses> published;
+    std::atomic<uint32_t> opened;
+    std::atomic<uint32_t> connected;
+    std::array<std::atomic<bool>, kProcesses> closed;
+    std::atomic<uint32_t> received_of_closed;
+};
+
+/// Every process knows what all of them send. To one that leaves nothing is sent late, or it would stay for it.
+std::vector<PlannedMessage> plan_of(const Config& config, int from, bool brief) {
+    constexpr uint32_t kMessages = 120;
+    Dice dice(config.seed * kProcesses + static_cast<uint64_t>(from), kProcesses);
+    std::vector<PlannedMessage> plan;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+        PlannedMessage next = dice.message(from);
+        if (i > kMessages / 4) next.to = static_cast<int>(dice.below(kStay));
+        // So that none of what it sends needs the process itself, where there is memory.
+        if (brief && from >= static_cast<int>(kStay)) {
+            next.bytes %= 500;
+            next.synchronous = false;
+        }
+        const auto alike = [&next](const PlannedMessage& other) {
+            return other.to == next.to && other.context == next.context && other.tag == next.tag &&
+                   other.bytes == next.bytes;
+        };
+        while (std::any_of(plan.begin(), plan.end(), alike)) ++next.bytes;
+        plan.push_back(next);
+    }
+    return plan;
+}
+
+class Process final : public MatchPlayer::World {
+  public:
+    /// `brief`: those that stay receive the most when the others have ended.
+    Process(const Config& config, Common& common, uint32_t index, bool brief)
+        : config_(config),
+          common_(common),
+          index_(index),
+          brief_(brief),
+          dice_(~config.seed * kProcesses + index, kProcesses),
+          rank_(params_of(config), index, kProcesses, job_of(config, index)),
+          plan_(plan_of(config, static_cast<int>(index), brief)) {
+        if (rank_.engine == nullptr) throw std::runtime_error(rank_.error);
+        Common::Published& own = common_.published[index_];
+        own.bytes = velo_address(rank_.engine, own.address.data(), own.address.size());
+        player_.emplace(*this, dice_, rank_.engine, static_cast<int>(index_));
+        await_all(common_.opened);
+        for (uint32_t peer = 0; peer < kProcesses; ++peer) player_->meet(peer == index_ ? nullptr : connect(peer));
+        for (uint32_t from = 0; from < kProcesses; ++from) {
+            for (const PlannedMessage& message : plan_of(config, static_cast<int>(from), brief)) {
+                if (message.to == static_cast<int>(index_))
+                    player_->rules.sent(message.context, message.from, message.tag, message.bytes, 0);
+            }
+        }
+        await_all(common_.connected);
+    }
+
+    void run() {
+        while (sent_ < plan_.size()) {
+            player_->act();
+            progress();
+        }
+        if (brief_ && index_ < kStay) {
+            while (!(common_.closed[2] && common_.closed[3])) progress();
+        }
+        const bool gives_up = index_ >= kStay && dice_.below(2) == 0;
+        while (!player_->has_received_all() || !(gives_up || player_->has_sent_all())) {
+            player_->take_any();
+            progress();
+        }
+        player_->finish();
+        leave();
+        for (const std::string& fault : player_->rules.faults()) ADD_FAILURE() << "process " << index_ << ": " << fault;
+        for (const Failed& failure : rank_.failures) ADD_FAILURE() << "process " << index_ << ": " << failure.line;
+        EXPECT_TRUE(rank_.ended.empty()) << "process " << index_ << " takes an end for a failure";
+    }
+
+    std::optional<PlannedMessage> next(int) override {
+        if (sent_ == plan_.size()) return std::nullopt;
+        return plan_[sent_++];
+    }
+    void progress() override {
+        ++now_;
+        velo_progress(rank_.engine);
+    }
+    [[nodiscard]] uint64_t now() const override { return now_; }
+    void received(int source) override {
+        if (common_.closed[static_cast<size_t>(source)]) ++common_.received_of_closed;
+    }
+
+  private:
+    /// In every second trial the processes that leave were spawned.
+    static uint64_t job_of(const Config& config, uint32_t index) {
+        return config.seed % 2 == 0 && index >= kStay ? 78 : 77;
+    }
+    static void await_all(std::atomic<uint32_t>& count) {
+        ++count;
+        while (count < kProcesses) usleep(100);
+    }
+    velo_peer_t* connect(uint32_t to) {
+        velo_peer_t* peer = nullptr;
+        char error[512] = "";
+        const Common::Published& other = common_.published[to];
+        if (velo_connect(rank_.engine, other.address.data(), other.bytes, true, nullptr, &peer, error,
+                         sizeof error) != VELO_OK)
+            throw std::runtime_error(error);
+        return peer;
+    }
+    /// The end of MPI, as the components make it.
+    void leave() {
+        velo_host_t rest = {};
+        rest.accepts = [](void*, uint8_t) { return true; };
+        rest.receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {};
+        velo_leave(rank_.engine, &rest);
+        velo_match_leave(rank_.engine);
+        while (velo_match_owes(rank_.engine)) progress();
+        velo_match_close(rank_.engine);
+        while (velo_busy(rank_.engine)) progress();
+    }
+
+    Config config_;
+    Common& common_;
+    uint32_t index_;
+    bool brief_;
+    Dice dice_;
+    Rank rank_;
+    std::vector<PlannedMessage> plan_;
+    size_t sent_ = 0;
+    std::optional<MatchPlayer> player_;
+    uint64_t now_ = 0;
+};
+
+class MatchSoakThatEnds : public testing::TestWithParam<Config> {
+  protected:
+    MatchSoakThatEnds() {
+        void* const memory =
+            mmap(nullptr, sizeof(Common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::runtime_error("no memory to share");
+        common_ = new (memory) Common{};
+    }
+    ~MatchSoakThatEnds() override {
+        for (const pid_t pid : running_) kill(pid, SIGKILL);
+        for (const pid_t pid : running_) waitpid(pid, nullptr, 0);
+        munmap(common_, sizeof(Common));
+    }
+    void start(uint32_t index, bool brief) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            try {
+                std::optional<Process> process;
+                process.emplace(GetParam(), *common_, index, brief);
+                process->run();
+                process.reset();
+                common_->closed[index] = true;
+            } catch (const std::exception& error) {
+                ADD_FAILURE() << error.what();
+            }
+            std::fflush(nullptr);
+            _exit(HasFailure() ? 1 : 0);
+        }
+        running_.push_back(pid);
+    }
+    void wait_for_all() {
+        constexpr int kSecondsMax = 60;
+        for (int i = 0; i < kSecondsMax * 1000 && !running_.empty(); ++i) {
+            std::erase_if(running_, [](pid_t pid) {
+                int status = 0;
+                if (waitpid(pid, &status, WNOHANG) != pid) return false;
+                EXPECT_EQ(status, 0) << "its faults stand above";
+                return true;
+            });
+            usleep(1000);
+        }
+        EXPECT_TRUE(running_.empty()) << "processes that do not end: " << running_.size();
+    }
+
+    Common* common_;
+
+  private:
+    std::vector<pid_t> running_;
+};
+
+TEST_P(MatchSoakThatEnds, keeps_the_rules_of_mpi) {
+    for (uint32_t i = 0; i < kProcesses; ++i) start(i, false);
+    wait_for_all();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MatchSoakThatEnds, testing::ValuesIn(configs()));
+
+/// With memory for what they sent, processes end before it is received.
+class MatchSoakOfEnded : public MatchSoakThatEnds {};
+
+TEST_P(MatchSoakOfEnded, keeps_the_rules_of_mpi) {
+    for (uint32_t i = 0; i < kProcesses; ++i) start(i, true);
+    wait_for_all();
+    EXPECT_GT(common_->received_of_closed, 10u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MatchSoakOfEnded, testing::ValuesIn([] {
+                             std::vector<Config> plenty = configs();
+                             std::erase_if(plenty, [](const Config& config) { return config.records >= 0; });
+                             return plenty;
+                         }()));
 
 }  // namespace
 }  // namespace velo::test
