@@ -291,8 +291,6 @@ TEST(Endings, a_loss_is_said_to_a_program_that_needs_it) {
     EXPECT_EQ(fate(Owed::kArrival, HostState::kPresent, PeerState::kClosed), Fate::kLost);
     EXPECT_EQ(fate(Owed::kSource, HostState::kPresent, PeerState::kClosed), Fate::kLost);
     EXPECT_EQ(fate(Owed::kSource, HostState::kGone, PeerState::kClosed), Fate::kVoid);
-    EXPECT_EQ(fate(Owed::kHere, HostState::kPresent, PeerState::kClosed), Fate::kStays);
-    EXPECT_EQ(fate(Owed::kHere, HostState::kPresent, PeerState::kFailed), Fate::kVoid);
     EXPECT_EQ(after(PeerState::kClosed, PeerEvent::kFailed), PeerState::kClosed);
     EXPECT_EQ(after(PeerState::kFailed, PeerEvent::kLeft), PeerState::kFailed);
 }

@@ -45,17 +45,15 @@ enum class PeerEvent : uint8_t { kLeft, kClosed, kFailed };
     return state;
 }
 
-/// Something that was accepted, by what it lacks.
+/// Something that was accepted, by what it lacks. A message of the peer that lies in this process lacks nothing.
 enum class Owed : uint8_t {
     kArrival,  ///< from here, and not yet in memory that its receiver holds
     kReceive,  ///< from here: the receiver has to match it, or to fetch its data
     kSource,   ///< from the peer: its data, or a part of it, is still there
-    kHere,     ///< from the peer: all of it is in this process
 };
 
 enum class Fate : uint8_t {
     kWaits,
-    kStays,  ///< until this process receives it
     kVoid,   ///< none of the two ends needs it any more, or the peer's failure ends the job
     kLost,   ///< the program needs it, and it can never be carried out: the job ends with a line
 };
@@ -63,7 +61,6 @@ enum class Fate : uint8_t {
 /// `host`: the part of this process's host that it belongs to.
 [[nodiscard]] constexpr Fate fate(Owed owed, HostState host, PeerState peer) {
     if (peer == PeerState::kFailed) return Fate::kVoid;
-    if (owed == Owed::kHere) return host == HostState::kPresent ? Fate::kStays : Fate::kVoid;
     const bool peer_helps = owed == Owed::kReceive ? peer == PeerState::kPresent : !has_ended(peer);
     if (peer_helps) return Fate::kWaits;
     return host == HostState::kPresent ? Fate::kLost : Fate::kVoid;
