@@ -5,6 +5,7 @@ import datetime
 import os
 
 from . import pictures, tables
+from .openmpi import Failed
 
 PAGE_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 
@@ -24,6 +25,7 @@ RAILS_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 [rails.md](rails.md) says where they agree with the paper, and which machine each line is;
 [simulation.md](../simulation.md#rails) has the model. Lines called *shipped* run the plugin's machines.
 Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
+Lines that were made apart have a date and a commit of their own.
 `make -C build pictures` draws them into `build/pictures/`.
 """
 RDRP_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
@@ -79,21 +81,39 @@ def _markdown(rows):
                         [[cell(row, i) for i in shown] for row in rows[1:]])
 
 
-class Results:
-    """The folder that the tables of a paper go to, and the one of their pictures."""
+def merged(name, old, made):
+    """The old table with the columns that were made: in place of those of their names, or behind all."""
+    if [row[0] for row in old] != [row[0] for row in made]:
+        raise Failed(f"{name}: the CSV has other rows than its maker; make all of its lines again")
+    columns = dict.fromkeys([*old[0], *made[0]])
+    both = [{**dict(zip(old[0], before)), **dict(zip(made[0], now))} for before, now in zip(old, made)]
+    return [[row[column] for column in columns] for row in both]
 
-    def __init__(self, folder, to, paper="fc"):
-        self._folder, self._to, self._paper = folder, to, paper
+
+class Results:
+    """The folder that the tables of a paper go to, and the one of their pictures.
+
+    `only`: a word in the names of lines that are made; the other columns of a CSV stay as they are."""
+
+    def __init__(self, folder, to, paper="fc", only=""):
+        self._folder, self._to, self._paper, self._only = folder, to, paper, only
         self._written = []
         os.makedirs(folder, exist_ok=True)
 
     def _path(self, name, ending):
         return os.path.join(self._folder, name + ending)
 
+    def wanted(self, series):
+        """Of lines by name, those that are made."""
+        return {name: line for name, line in series.items() if self._only in name}
+
     def table(self, name, title, columns, rows, picture=""):
         self._written.append((name, title, picture))
+        made = [[text(cell) for cell in row] for row in [columns, *rows]]
+        if self._only:
+            made = merged(name, pictures.read_csv(self._path(name, ".csv")), made)
         with open(self._path(name, ".csv"), "w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([[text(cell) for cell in row] for row in [columns, *rows]])
+            csv.writer(file, lineterminator="\n").writerows(made)
         print(f"wrote {self._path(name, '.csv')}", flush=True)
 
     def lines(self, name, title, ylabel, columns, rows):
@@ -111,7 +131,11 @@ class Results:
         page, head = PAGES[self._paper]
         noted = {row[0]: row for row in pictures.read_csv(path)[1:]} if os.path.exists(path) else {}
         today = datetime.date.today().isoformat()
-        noted.update({name: [name, title, run, today, commit, picture] for name, title, picture in self._written})
+        for name, title, picture in self._written:
+            how = [run, today, commit]
+            if self._only:
+                how = [*noted[name][2:4], f"{noted[name][4].split(';')[0]}; '{self._only}' lines {today}, {commit}"]
+            noted[name] = [name, title, *how, picture]
         rows = [noted[name] for name in sorted(noted, key=_in_order)]
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(

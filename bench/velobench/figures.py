@@ -4,6 +4,7 @@ with the papers.
 
   bench/run figures --only 4,17      some figures
   bench/run figures --only rdrp-1,rdrp-4,rdrp-5 --full     RDRP's, of 5,256 nodes: a minute of CPU a run, 216 runs
+  bench/run figures --only rails-16 --lines shipped        some lines of a figure; its other columns stay
   bench/run figures --pictures       runs nothing: draws the pictures of all CSVs in docs/results
 
 Needs gnuplot (Debian: gnuplot-nox)."""
@@ -35,9 +36,14 @@ def arguments(given):
         help=f"of RDRP's figures: of {', '.join(rdrp_figures.ROUTERS)} (default: all)")
     add("--build", default=BUILD, metavar="DIR", help="where velo_sim is")
     add("--out", default=pictures.RESULTS, metavar="DIR", help="where the CSVs are (default: docs/results)")
+    add("--lines", default="", metavar="WORD",
+        help=f"of {', '.join(rails_figures.BY_LINES)}: only lines with this word in their names; others stay as they are")
     add("--pictures", action="store_true", help="draws the pictures of all CSVs, and runs nothing")
     add("--draw-to", metavar="DIR", help="where the pictures go (default: pictures in --build)")
     chosen = options.parse_args(given)
+    whole = [name for name in chosen.only if name not in rails_figures.BY_LINES]
+    if chosen.lines and whole:
+        options.error(f"argument --lines: {', '.join(whole)}: made as a whole only")
     chosen.draw_to = chosen.draw_to or os.path.join(chosen.build, "pictures")
     return chosen
 
@@ -57,7 +63,7 @@ def main(given):
             return None
         folder = os.path.join(options.build, "figures")
         simulator = Simulator(find_simulator(options.build), options.jobs, folder, **of_runs)
-        return simulator, Results(options.out, options.draw_to, paper), chosen
+        return simulator, Results(options.out, options.draw_to, paper, options.lines), chosen
 
     # docs/results was made before a NIC's queue had an end, which changes little there.
     for paper, figures, sources, of_runs in (("fc", fc_figures.FIGURES, FC_SOURCES, {"nic_queue": 0}),

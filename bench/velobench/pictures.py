@@ -11,7 +11,8 @@ from .openmpi import BUILD, ROOT, Failed
 
 RESULTS = os.path.join(ROOT, "docs", "results")
 PICTURES = os.path.join(BUILD, "pictures")
-COLOURS = ("0072b2", "d55e00", "009e73", "cc79a7", "555555", "56b4e9", "e69f00", "000000")
+COLOURS = ("0072b2", "d55e00", "009e73", "cc79a7", "555555", "56b4e9", "e69f00", "000000", "999933",
+           "882255")
 # Columns that are the ends of another one's range.
 ENDS = (" min", " max", "_low", "_high")
 NAMES = {"dynamic8": "dynamic, 8 ranks"}

@@ -7,8 +7,8 @@ import os
 import tempfile
 import unittest
 
-from velobench import (compare_tables, demo, fairness, flood, hosts_tables, matrix, npb, outstanding, pictures,
-                       real_figures, rows, saturation, stats, tables)
+from velobench import (compare_tables, demo, fairness, fc_results, figures, flood, hosts_tables, matrix, npb, outstanding,
+                       pictures, real_figures, rows, saturation, stats, tables)
 
 
 def named(columns, *lines):
@@ -55,6 +55,45 @@ class Text(unittest.TestCase):
     def test_table(self):
         self.assertEqual(tables.table(["", "a"], "lr", [["x", ""], [1, 2.5]]),
                          "| | a |\n|:--|--:|\n| x | |\n| 1 | 2.5 |\n")
+
+
+class Lines(unittest.TestCase):
+    """Of one table, lines with a word in their names are made, and the other columns stay."""
+
+    def made(self, folder, rows, commit, only=""):
+        results = fc_results.Results(folder, os.path.join(folder, "pictures"), "rails", only)
+        lines = results.wanted({"a": 1, "b": 2, "b, shipped": 3})
+        results.lines("rails-16", "title", "load", ["bytes", *lines],
+                      [[row, *(f"{row}{commit}{line}" for line in lines)] for row in rows])
+        results.record("default", commit)
+        return pictures.read_csv(os.path.join(folder, "rails-16.csv"))
+
+    def test_other_columns_and_how_they_were_made_stay(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            self.made(folder, [1, 2], "first")
+            path = os.path.join(folder, "rails-16.csv")
+            table = [row[:-1] for row in pictures.read_csv(path)]
+            with open(path, "w", encoding="utf-8") as file:
+                file.writelines(",".join(row) + "\n" for row in table)
+            for commit in ("second", "third"):
+                self.assertEqual(self.made(folder, [1, 2], commit, "shipped"),
+                                 [["bytes", "a", "b", "b, shipped"],
+                                  ["1", "1firsta", "1firstb", f"1{commit}b, shipped"],
+                                  ["2", "2firsta", "2firstb", f"2{commit}b, shipped"]])
+            _, (_, _, run, date, commit, _) = pictures.read_csv(os.path.join(folder, "rails-runs.csv"))
+            self.assertEqual((run, commit), ("default", f"first; 'shipped' lines {date}, third"))
+
+    def test_other_rows_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            before = self.made(folder, [1, 2], "first")
+            with self.assertRaisesRegex(fc_results.Failed, "rails-16: the CSV has other rows than its maker"):
+                self.made(folder, [1, 3], "second", "shipped")
+            self.assertEqual(pictures.read_csv(os.path.join(folder, "rails-16.csv")), before)
+
+    def test_figures_that_are_made_as_a_whole_are_refused(self):
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            figures.arguments(["--only", "rails-16,rails-9", "--lines", "shipped"])
+        self.assertIn("argument --lines: rails-9: made as a whole only", said.getvalue())
 
 
 COMPARE = "group,round,column,where,measure,size,value"
