@@ -10,6 +10,10 @@ def of(**wanted):
     return lambda options: all(options.get(name) in values for name, values in wanted.items())
 
 
+def any_of(*wants):
+    return lambda options: any(want(options) for want in wants)
+
+
 class Made:
     """By a maker of figures."""
 
@@ -38,6 +42,9 @@ class Case:
         self.case = case
 
 
+_HYBRID = {"load": [0.05], "policy": ["basic", "hybrid", "shipped-hybrid", "shipped-dynamic"],
+           "short_bytes": [None, 1024, 65536]}
+_HYBRID_LINES = ["basic", "hybrid 1 KB", "hybrid 1 KB, shipped", *rails_figures.SHIPPED]
 FRESH = {
     "rails-2": rails(2, "4096", lambda options: True),
     "rails-3": rails(3, "3", lambda options: True),
@@ -49,18 +56,18 @@ FRESH = {
     "rails-10": rails(10, "0.05", of(load=[0.05], bytes=[65536])),
     "rails-11": rails(11, "8192", of(bytes=[8192])),
     "rails-12": rails(12, "32", of(nodes=[32], policy=["basic", "shipped-dynamic"]), ["basic", "dynamic, shipped"]),
-    "rails-13": rails(13, "262144", of(bytes=[262144], rails=[1]), ["basic, 1 rail", "dynamic, 1 rail"]),
+    "rails-13": rails(13, "262144", any_of(of(bytes=[262144], rails=[1]),
+                                           of(bytes=[262144], policy=["shipped-hybrid", "shipped-dynamic"])),
+                      ["basic, 1 rail", "dynamic, 1 rail",
+                       *(f"{name}, {rails}" for name in rails_figures.SHIPPED for rails in ("1 rail", "2 rails", "4 rails"))]),
     "rails-14": rails(14, "1", of(load=[1], rails=[1])),
     "rails-15": rails(15, "1", of(load=[0.1], rails=[1])),
-    "rails-16": rails(16, "262144", of(bytes=[262144], policy=["basic"]), ["basic"]),
-    "rails-17": rails(17, "0.05", of(load=[0.05], striping=[0], policy=["basic", "hybrid"], short_bytes=[None, 1024]),
-                      ["basic", "hybrid 1 KB"]),
-    "rails-18": rails(18, "0.05", of(load=[0.05], striping=[0], policy=["basic", "hybrid"], short_bytes=[None, 1024]),
-                      ["basic", "hybrid 1 KB"]),
-    "rails-19": rails(19, "0.05", of(load=[0.05], striping=[100], policy=["hybrid"], short_bytes=[1024]),
-                      ["hybrid 1 KB"]),
-    "rails-20": rails(20, "0.05", of(load=[0.05], striping=[100], policy=["hybrid"], short_bytes=[1024]),
-                      ["hybrid 1 KB"]),
+    "rails-16": rails(16, "262144", of(bytes=[262144], policy=["basic", "shipped-hybrid", "shipped-dynamic"]),
+                      ["basic", *rails_figures.SHIPPED]),
+    "rails-17": rails(17, "0.05", of(**_HYBRID, striping=[0]), _HYBRID_LINES),
+    "rails-18": rails(18, "0.05", of(**_HYBRID, striping=[0]), _HYBRID_LINES),
+    "rails-19": rails(19, "0.05", of(**_HYBRID, striping=[100]), _HYBRID_LINES),
+    "rails-20": rails(20, "0.05", of(**_HYBRID, striping=[100]), _HYBRID_LINES),
     "rails-headline": rails("headline", "asks again at once", of(wait=[0], policy=["basic", "dynamic"]),
                             ["basic", "dynamic", "dynamic / basic", "tries a message"]),
     "mem-12-1KiB": Case(16, 3, 1024),
