@@ -179,8 +179,9 @@ class DynamicCredits : public Policy {
     [[nodiscard]] uint32_t threshold(PeerIndex index) const noexcept { return ledger_.threshold(index); }
     [[nodiscard]] bool check_invariants(PeerIndex index) const noexcept {
         const DynamicPeer& peer = at(index);
-        const bool owns = lends(peer.link) || peer.link == LinkState::kClosing;
-        return ledger_.balanced(index) && owns == ledger_.begun(index) &&
+        const bool closing = peer.link == LinkState::kClosing;
+        const bool owns = lends(peer.link) || closing;
+        return ledger_.balanced(index) && owns == ledger_.begun(index) && (!closing || peer.credits() == 0) &&
                (!lends(peer.link) || peer.quota() >= min_quota_);
     }
 

@@ -178,6 +178,23 @@ TEST_F(Turns, a_request_is_no_message_and_brings_no_turn) {
     EXPECT_EQ(receiver.flow.granted(kSenders - 1), 2u);
 }
 
+/// A run's packets are a part of a message, whatever they are booked with.
+TEST_F(Turns, packets_that_were_taken_ahead_of_a_request_are_still_those_of_a_message) {
+    receiver = Receiver(dynamic_plan(kSenders, 60 * kSenders, 2, Stealing::kTurns));
+    rounds(5);
+    Receiver single = receiver;
+    ASSERT_EQ(receiver.flow.run_retrieved(0, 2), Status::kOk);
+    ASSERT_EQ(receiver.flow.run_packets(0), 2u) << "they are booked already";
+    ASSERT_EQ(single.flow.packets_retrieved(0, 2, {}, single.actions), Status::kOk);
+    const auto after_request = [](Receiver& of) {
+        EXPECT_EQ(of.flow.packets_retrieved(0, 1, {.control = true}, of.actions), Status::kOk);
+        std::vector<uint32_t> words;
+        of.flow.visit_state([&words](uint32_t word) { words.push_back(word); });
+        return words;
+    };
+    EXPECT_EQ(after_request(receiver), after_request(single));
+}
+
 TEST_F(Turns, who_sends_short_messages_now_is_asked_for_what_it_holds) {
     rounds(5);
     ASSERT_EQ(receiver.flow.granted(0), kPackets + 2);
@@ -187,6 +204,18 @@ TEST_F(Turns, who_sends_short_messages_now_is_asked_for_what_it_holds) {
     }
     EXPECT_EQ(requests[0], 1u);
     EXPECT_EQ(receiver.flow.quota(0), 14u);
+}
+
+TEST_F(Turns, who_has_been_asked_is_not_asked_again_before_it_answers) {
+    rounds(5);
+    // Its messages have become short, and then there are none: two reasons to ask it.
+    for (int round = 0; round < 40; ++round) {
+        if (round < 20) message(0, 1);
+        for (PeerIndex peer = 1; peer < kSenders; ++peer) message(peer);
+    }
+    ASSERT_TRUE(receiver.flow.blocked(0));
+    EXPECT_EQ(receiver.activity(0), Activity::kNull) << "it has not been idle for long enough";
+    EXPECT_EQ(requests[0], 1u);
 }
 
 TEST_F(Turns, credits_of_a_turn_ride_in_a_message_to_the_sender) {

@@ -289,6 +289,21 @@ TEST(Contact, closes_that_cross_answer_each_other) {
     EXPECT_EQ(here.ledger().available_slots(), 400u);
 }
 
+TEST(Contact, an_opening_that_our_close_has_crossed_brings_no_credits) {
+    Process here = process(contact_plan(10, 400));
+    EXPECT_EQ(here.contact(0).size(), 1u);
+    here.flow.close(0, here.actions);
+    here.actions.clear();
+    EXPECT_EQ(here.flow.open_arrived(0, kCreditSlots, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.credits(0), 0u);
+    here.check();
+    EXPECT_EQ(here.flow.end_arrived(0, here.actions), Status::kOk);
+    EXPECT_EQ(here.flow.link(0), LinkState::kUnknown);
+    EXPECT_EQ(here.flow.offered_credits(0), 0u);
+    EXPECT_TRUE(here.take().empty());
+    here.check();
+}
+
 TEST(Contact, packets_under_way_to_who_parts_are_still_counted) {
     Process here = process(contact_plan(10, 400));
     EXPECT_EQ(here.contact(0).size(), 1u);
