@@ -254,6 +254,38 @@ TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_i
     EXPECT_EQ(answer, HostProbe::Answer::kGone);
 }
 
+/// As a kernel with net.ipv4.tcp_abort_on_overflow does it, and a process that ends with a connection in its queue.
+TEST(HostProbe, a_connection_that_is_reset_is_no_end_and_the_next_one_tells) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(listen(listener, 0), 0);
+    socklen_t bytes = sizeof address;
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    const auto name = std::as_bytes(std::span(&address, 1));
+    // The only place of the queue is taken, so the probe is connected once that is free, and not in its first call.
+    const int filler = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(filler, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    HostProbe probe;
+    ASSERT_EQ(probe.ask(name), HostProbe::Answer::kPending);
+    close(accept(listener, nullptr, nullptr));
+    const int connection = accept(listener, nullptr, nullptr);
+    const linger reset = {.l_onoff = 1, .l_linger = 0};
+    ASSERT_EQ(setsockopt(connection, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+    close(connection);
+    EXPECT_EQ(probe.ask(name), HostProbe::Answer::kPending);
+    EXPECT_EQ(probe.error(), ECONNRESET);
+    HostProbe::Answer answer = HostProbe::Answer::kPending;
+    for (int i = 0; i < 1'000'000 && answer == HostProbe::Answer::kPending; ++i) answer = probe.ask(name);
+    EXPECT_EQ(answer, HostProbe::Answer::kRuns);
+    close(listener);
+    for (int i = 0; i < 1'000'000 && answer != HostProbe::Answer::kGone; ++i) answer = probe.ask(name);
+    EXPECT_EQ(answer, HostProbe::Answer::kGone);
+    close(filler);
+}
+
 class OfiLibrary : public testing::Test {
   protected:
     OfiLibrary() {

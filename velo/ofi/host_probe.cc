@@ -26,8 +26,10 @@ void set(int socket, int level, int option, int value) {
 
 /// Only its host itself says that a process has ended: nothing accepts at the port. That there is no way to the host,
 /// or no answer, is a link that is down and may come back; that this process is short of something says nothing either.
+/// A reset comes from a port that is open: a full queue may be answered so (tcp_abort_on_overflow). The next connection
+/// tells.
 bool says_gone(int error) {
-    return error == ECONNREFUSED || error == ECONNRESET;
+    return error == ECONNREFUSED;
 }
 
 }  // namespace
