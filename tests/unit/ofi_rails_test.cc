@@ -61,6 +61,24 @@ TEST(OfiRails, a_key_that_a_rail_has_given_already_is_refused) {
     EXPECT_EQ(rail.register_as(memory.data(), registration), Status::kOk);
 }
 
+std::vector<uint32_t> registrations(const RailsDevice& device) {
+    std::vector<uint32_t> counts;
+    for (uint32_t rail = 0; rail < device.rails(); ++rail)
+        counts.push_back(device.rail_counters(rail).registrations);
+    return counts;
+}
+
+TEST(OfiRails, memory_that_one_rail_cannot_register_stays_on_none) {
+    std::vector<Choice> choices = choose_rails(on_lo("lo,lo,lo"), 4);
+    ASSERT_EQ(choices.size(), 3u);
+    choices.back().info->caps &= ~uint64_t{FI_RMA};
+    RailsDevice device({.mailbox_slots = 8, .ports = 4, .faults = {}}, std::move(choices));
+    std::array<std::byte, 64> memory = {};
+    Registration registration;
+    EXPECT_EQ(device.register_memory(memory.data(), memory.size(), kAccessRead, registration), Status::kNoResource);
+    EXPECT_EQ(registrations(device), (std::vector<uint32_t>{0, 0, 0}));
+}
+
 TEST(OfiRails, a_name_of_another_length_than_the_providers_is_not_handed_to_it) {
     RmaRail rail(choose_provider(on_lo("lo")), 1);
     const std::array<std::byte, 8> cut = {};
@@ -167,8 +185,9 @@ TEST_F(OfiRailsPair, memory_is_given_back_on_all_rails) {
     open_pair("lo,lo", "lo,lo");
     for (int i = 0; i < 100; ++i) {
         const Registration registration = registered(0, memory_[0].data(), 64);
-        EXPECT_EQ(device(0).counters().registrations, 2u);
+        EXPECT_EQ(registrations(fabric_[0].rails()), (std::vector<uint32_t>{2, 2}));
         EXPECT_EQ(device(0).deregister(registration), Status::kOk);
+        EXPECT_EQ(registrations(fabric_[0].rails()), (std::vector<uint32_t>{1, 1}));
         EXPECT_EQ(device(0).deregister(registration), Status::kBadParam);
     }
     every_port_moves(1);

@@ -193,7 +193,7 @@ DeviceCounters RailsDevice::counters() const {
     return counters;
 }
 
-RmaCounters RailsDevice::rail_counters(uint32_t rail) const {
+DeviceCounters RailsDevice::rail_counters(uint32_t rail) const {
     DeviceCounters counters;
     if (rail == 0) return first_.counters();
     others_[rail - 1]->rma().add_counters(counters);

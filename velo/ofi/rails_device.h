@@ -59,8 +59,8 @@ class RailsDevice final : public NetworkDevice {
     [[nodiscard]] const char* name() const override { return name_.c_str(); }
 
     [[nodiscard]] uint32_t rails() const { return static_cast<uint32_t>(others_.size()) + 1; }
-    /// Counters of one rail; `rail` below rails().
-    [[nodiscard]] RmaCounters rail_counters(uint32_t rail) const;
+    /// Counters of one rail; `rail` below rails(). Those of all but the first are of operations and registrations.
+    [[nodiscard]] DeviceCounters rail_counters(uint32_t rail) const;
 
   private:
     /// Of a peer: the rail that each port takes.
