@@ -173,14 +173,21 @@ void persistent_startall(Check& check) {
     for (MPI_Request& request : requests) MPI_Request_free(&request);
 }
 
-/// A synchronous send may not complete before its receive is posted.
-void synchronous_waits_for_match(Check& check) {
+/// A synchronous send may not complete before its receive is posted. `stride`: of its bytes in memory.
+void synchronous_waits_for_match(Check& check, int stride) {
     for (const std::size_t bytes : {0UL, 8UL, 1000UL, 4096UL, 1048576UL}) {
         const Message out{check.rank, check.next(), bytes, bytes};
         const auto data = filled(out);
+        const auto step = static_cast<std::size_t>(stride);
+        std::vector<std::byte> spread(bytes * step);
+        for (std::size_t i = 0; i < bytes; ++i) spread[i * step] = data[i];
+        MPI_Datatype type;
+        MPI_Type_vector(static_cast<int>(bytes), 1, stride, MPI_BYTE, &type);
+        MPI_Type_commit(&type);
         GuardedBuffer buffer(bytes);
         MPI_Request request;
-        MPI_Issend(data.data(), static_cast<int>(bytes), MPI_BYTE, check.next(), kTag, check.comm, &request);
+        MPI_Issend(spread.data(), 1, type, check.next(), kTag, check.comm, &request);
+        MPI_Type_free(&type);
         MPI_Barrier(check.comm);
         for (int i = 0; i < 50; ++i) {
             int flag = 0;
@@ -305,7 +312,9 @@ int main(int argc, char** argv) {
             suite.check(name + "_persistent", [&](Check& check) { persistent(check, mode); });
         }
         suite.check("persistent_startall", persistent_startall);
-        suite.check("synchronous_waits_for_match", synchronous_waits_for_match);
+        suite.check("synchronous_waits_for_match", [](Check& check) { synchronous_waits_for_match(check, 1); });
+        suite.check("synchronous_scattered_waits_for_match",
+                    [](Check& check) { synchronous_waits_for_match(check, 2); });
         suite.check("sendrecv", sendrecv);
         suite.check("sendrecv_replace", sendrecv_replace);
         suite.check("zero_bytes", zero_bytes);
