@@ -9,8 +9,6 @@ namespace mpi_test {
 
 /// Of each job that a test spawns.
 inline constexpr int kChildren = 2;
-/// How long a spawned process may take to start, see StartWatch.
-inline constexpr unsigned kStartSeconds = 30;
 
 /// Sends to every remote rank of an intercommunicator and receives from each, all at once. Then a collective
 /// over both groups. `side`, 0 or 1, tells the two directions apart, as both groups number their ranks from

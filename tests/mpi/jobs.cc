@@ -23,7 +23,7 @@ using mpi_test::exchange_with_remote;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
 using mpi_test::kChildren;
-using mpi_test::kStartSeconds;
+using mpi_test::own_path;
 using mpi_test::Suite;
 
 constexpr int kTag = 5;
@@ -82,12 +82,6 @@ void part(Check& check, MPI_Comm& children, int count) {
         while (kill(pid, 0) == 0) progress_for(std::chrono::milliseconds(1), 1);
     }
     progress_for(std::chrono::milliseconds(50), 1000);
-}
-
-std::string own_path() {
-    char path[PATH_MAX] = "";
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
 }
 
 /// Returns when the children have ended, and this process had the time to notice it.
@@ -235,12 +229,7 @@ void meet_another_job(Check& check, const std::string& file, bool serves) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    {
-        const mpi_test::StartWatch watch(kStartSeconds);
-        MPI_Init(&argc, &argv);
-    }
-    MPI_Comm parents;
-    MPI_Comm_get_parent(&parents);
+    MPI_Comm parents = mpi_test::init_spawned(argc, argv);
     if (parents != MPI_COMM_NULL) return child_main(parents);
     std::string role;
     std::string file;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <thread>
 
@@ -17,21 +16,16 @@ namespace {
 using mpi_test::Check;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
-using mpi_test::kStartSeconds;
 using mpi_test::Message;
+using mpi_test::own_path;
 using mpi_test::Suite;
 
 constexpr int kTag = 5;
 constexpr int kPidTag = 6;
+constexpr char kLast[] = "freed_sends_at_finalize";
 constexpr int kFlood = 20'000;
 constexpr std::size_t kFloodBytes = 8;
 const std::vector<std::size_t> kResults = {4, 800, 4, 0, 1000, 56, 2000};
-
-std::string own_path() {
-    char path[PATH_MAX] = "";
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
-}
 
 MPI_Comm spawn(const char* role) {
     std::string argument = role;
@@ -107,75 +101,47 @@ int worker_main(MPI_Comm parent, bool flood) {
 }
 
 /// Each rank but the first gives its sends up, and some of their ends are heard of in MPI_Finalize.
-int freed_sends_at_finalize(int rank, int size) {
+int freed_sends_at_finalize(Check& check) {
     constexpr int kMessages = 100;
     const std::vector<std::size_t> sizes = {4, 500, 100'000};
     std::vector<std::vector<std::byte>> data;
-    long failures = 0;
-    {
-        Check check(MPI_COMM_WORLD, {});
-        // So that senders have been granted room.
-        for (int peer = 1; peer < size; ++peer) {
-            for (int i = 0; i < 200 && (rank == 0 || rank == peer); ++i) {
-                if (rank == 0) MPI_Recv(nullptr, 0, MPI_BYTE, peer, kPidTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-                if (rank != 0) MPI_Send(nullptr, 0, MPI_BYTE, 0, kPidTag, MPI_COMM_WORLD);
-            }
+    // So that senders have been granted room.
+    for (int peer = 1; peer < check.size; ++peer) {
+        for (int i = 0; i < 200 && (check.rank == 0 || check.rank == peer); ++i) {
+            if (check.rank == 0) MPI_Recv(nullptr, 0, MPI_BYTE, peer, kPidTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (check.rank != 0) MPI_Send(nullptr, 0, MPI_BYTE, 0, kPidTag, MPI_COMM_WORLD);
         }
-        if (rank != 0) {
-            for (std::uint64_t i = 0; i < kMessages; ++i) {
-                const std::size_t bytes = sizes[i % sizes.size()];
-                data.push_back(filled(Message{rank, 0, bytes, i}));
-                MPI_Request request;
-                const auto send = i % 2 == 0 ? MPI_Issend : MPI_Isend;
-                send(data.back().data(), static_cast<int>(bytes), MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
-                MPI_Request_free(&request);
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        }
-        for (int peer = 1; rank == 0 && peer < size; ++peer) {
-            for (std::uint64_t i = 0; i < kMessages; ++i) {
-                GuardedBuffer buffer(sizes[i % sizes.size()]);
-                MPI_Recv(buffer.data(), static_cast<int>(buffer.bytes()), MPI_BYTE, peer, kTag, MPI_COMM_WORLD,
-                         MPI_STATUS_IGNORE);
-                check.received(buffer, Message{peer, 0, buffer.bytes(), i});
-            }
-        }
-        failures = check.failure_count();
-        if (rank == 0) std::printf("%s freed_sends_at_finalize%s\n", failures == 0 ? "PASS" : "FAIL",
-                                   failures == 0 ? "" : (": " + check.texts()).c_str());
     }
-    std::fflush(stdout);
-    MPI_Finalize();
-    return failures == 0 ? 0 : 1;
+    if (check.rank != 0) {
+        for (std::uint64_t i = 0; i < kMessages; ++i) {
+            const std::size_t bytes = sizes[i % sizes.size()];
+            data.push_back(filled(Message{check.rank, 0, bytes, i}));
+            MPI_Request request;
+            const auto send = i % 2 == 0 ? MPI_Issend : MPI_Isend;
+            send(data.back().data(), static_cast<int>(bytes), MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
+            MPI_Request_free(&request);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    for (int peer = 1; check.rank == 0 && peer < check.size; ++peer) {
+        for (std::uint64_t i = 0; i < kMessages; ++i) {
+            GuardedBuffer buffer(sizes[i % sizes.size()]);
+            MPI_Recv(buffer.data(), static_cast<int>(buffer.bytes()), MPI_BYTE, peer, kTag, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+            check.received(buffer, Message{peer, 0, buffer.bytes(), i});
+        }
+    }
+    return mpi_test::judge_and_finalize(kLast, check);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    {
-        const mpi_test::StartWatch watch(kStartSeconds);
-        MPI_Init(&argc, &argv);
-    }
-    MPI_Comm parent;
-    MPI_Comm_get_parent(&parent);
+    MPI_Comm parent = mpi_test::init_spawned(argc, argv);
     if (parent != MPI_COMM_NULL) return worker_main(parent, argc > 1 && std::strcmp(argv[1], "--flood") == 0);
-    int result = 0;
-    bool finalize_check = false;
-    {
-        Suite suite(argc, argv);
+    const auto checks = [](Suite& suite) {
         suite.check("results_of_a_worker_that_has_ended", results_of_a_worker_that_has_ended);
         suite.check("flood_of_a_worker_that_ends", flood_of_a_worker_that_ends);
-        finalize_check = suite.watch("freed_sends_at_finalize");
-        result = suite.finish();
-    }
-    int rank = 0;
-    int size = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (finalize_check) {
-        const int freed = freed_sends_at_finalize(rank, size);
-        return result != 0 ? result : freed;
-    }
-    MPI_Finalize();
-    return result;
+    };
+    return mpi_test::run_to_the_end(argc, argv, checks, kLast, freed_sends_at_finalize);
 }

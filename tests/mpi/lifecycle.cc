@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <climits>
 #include <thread>
 
 #include "intercomm.h"
@@ -18,11 +17,12 @@ using mpi_test::exchange_with_remote;
 using mpi_test::filled;
 using mpi_test::GuardedBuffer;
 using mpi_test::kChildren;
-using mpi_test::kStartSeconds;
 using mpi_test::Message;
+using mpi_test::own_path;
 using mpi_test::Suite;
 
 constexpr int kTag = 5;
+constexpr char kLast[] = "late_receiver_at_finalize";
 
 const std::vector<std::size_t> kSizes = {0, 1, 57, 1000, 2048, 5000, 100000, 1 << 20};
 
@@ -40,12 +40,6 @@ void meet(Check& check, MPI_Comm inter, bool parent) {
     for (int i = 0; i < size; ++i)
         check.equal(gathered[static_cast<std::size_t>(i)], i, "allgather over both jobs");
     MPI_Comm_free(&all);
-}
-
-std::string own_path() {
-    char path[PATH_MAX] = "";
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
 }
 
 void spawn(Check& check) {
@@ -181,14 +175,14 @@ int fork_and_wait() {
 
 /// The senders finalise as soon as their sends are complete, while rank 0 has not asked for anything yet;
 /// nothing may be lost. Rank 0 alone judges, since the others are in MPI_Finalize already.
-int late_receiver_at_finalize(int rank, int size) {
+int late_receiver_at_finalize(Check& check) {
     constexpr int kMessages = 100;
     const auto bytes_of = [](int index) { return static_cast<std::size_t>(index * 37 % 2048); };
-    if (rank != 0) {
+    if (check.rank != 0) {
         std::vector<MPI_Request> requests(kMessages);
         std::vector<std::vector<std::byte>> data;
         for (int i = 0; i < kMessages; ++i) {
-            data.push_back(filled({rank, 0, bytes_of(i), static_cast<std::uint64_t>(i)}));
+            data.push_back(filled({check.rank, 0, bytes_of(i), static_cast<std::uint64_t>(i)}));
             MPI_Isend(data.back().data(), static_cast<int>(bytes_of(i)), MPI_BYTE, 0, kTag, MPI_COMM_WORLD,
                       &requests[i]);
         }
@@ -197,41 +191,23 @@ int late_receiver_at_finalize(int rank, int size) {
         return 0;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    long failures = 0;
-    {
-        // Communicators cannot be duplicated any more: that would need the ranks that are finalising.
-        Check check(MPI_COMM_WORLD, {});
-        for (int peer = 1; peer < size; ++peer) {
-            for (int i = 0; i < kMessages; ++i) {
-                GuardedBuffer buffer(bytes_of(i));
-                MPI_Recv(buffer.data(), static_cast<int>(bytes_of(i)), MPI_BYTE, peer, kTag, MPI_COMM_WORLD,
-                         MPI_STATUS_IGNORE);
-                check.received(buffer, {peer, 0, bytes_of(i), static_cast<std::uint64_t>(i)});
-            }
+    for (int peer = 1; peer < check.size; ++peer) {
+        for (int i = 0; i < kMessages; ++i) {
+            GuardedBuffer buffer(bytes_of(i));
+            MPI_Recv(buffer.data(), static_cast<int>(bytes_of(i)), MPI_BYTE, peer, kTag, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+            check.received(buffer, {peer, 0, bytes_of(i), static_cast<std::uint64_t>(i)});
         }
-        failures = check.failure_count();
-        if (failures == 0) std::printf("PASS late_receiver_at_finalize\n");
-        if (failures != 0) std::printf("FAIL late_receiver_at_finalize: %s\n", check.texts().c_str());
     }
-    std::fflush(stdout);
-    MPI_Finalize();
-    return failures == 0 ? 0 : 1;
+    return mpi_test::judge_and_finalize(kLast, check);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    {
-        const mpi_test::StartWatch watch(kStartSeconds);
-        MPI_Init(&argc, &argv);
-    }
-    MPI_Comm parents;
-    MPI_Comm_get_parent(&parents);
+    MPI_Comm parents = mpi_test::init_spawned(argc, argv);
     if (parents != MPI_COMM_NULL) return child_main(parents);
-    int result = 0;
-    bool finalize_check = false;
-    {
-        Suite suite(argc, argv);
+    const auto checks = [](Suite& suite) {
         suite.check("dup_and_free", dup_and_free);
         suite.check("many_communicators_alive", many_communicators_alive);
         suite.check("free_with_messages_pending", free_with_messages_pending);
@@ -241,17 +217,6 @@ int main(int argc, char** argv) {
         suite.check("fork_amid_traffic",
                     [](Check& check) { child_process_amid_traffic(check, fork_and_wait); });
         suite.check("comm_spawn", spawn);
-        finalize_check = suite.watch("late_receiver_at_finalize");
-        result = suite.finish();
-    }
-    int rank = 0;
-    int size = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (finalize_check) {
-        const int late = late_receiver_at_finalize(rank, size);
-        return result != 0 ? result : late;
-    }
-    MPI_Finalize();
-    return result;
+    };
+    return mpi_test::run_to_the_end(argc, argv, checks, kLast, late_receiver_at_finalize);
 }

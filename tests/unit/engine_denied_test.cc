@@ -1,14 +1,10 @@
-/// Direct copies that the kernel refuses in mid-run: process_vm_readv and -writev of this program are its
-/// own.
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
+/// Direct copies that the kernel refuses in mid-run.
 #include <cerrno>
 #include <functional>
 #include <thread>
 
 #include "tests/unit/job.h"
+#include "tests/unit/own_copies.h"
 
 namespace {
 
@@ -16,28 +12,17 @@ namespace {
 std::function<void()> meanwhile;
 bool denied = false;  ///< all of them
 
-ssize_t copy(long number, pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-             unsigned long remotes, unsigned long flags) {
-    if (!meanwhile && !denied) return syscall(number, pid, local, locals, remote, remotes, flags);
+}  // namespace
+
+namespace velo::test {
+
+ssize_t do_copy(const DirectCopy& copy) {
+    if (!meanwhile && !denied) return copy.run();
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     errno = EPERM;
     return -1;
 }
 
-}  // namespace
-
-extern "C" {
-ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-                         unsigned long remotes, unsigned long flags) noexcept {
-    return copy(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
-}
-ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-                          unsigned long remotes, unsigned long flags) noexcept {
-    return copy(SYS_process_vm_writev, pid, local, locals, remote, remotes, flags);
-}
-}
-
-namespace velo::test {
 namespace {
 
 /// More than the engine has slots for operations that wait.

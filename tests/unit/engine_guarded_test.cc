@@ -1,9 +1,7 @@
 /// Memory that the kernel lets no other process touch, and memory that is gone: both end a direct copy in EFAULT.
-/// process_vm_readv, process_vm_writev and prctl of this program are its own.
+/// prctl of this program is its own.
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +11,7 @@
 #include <tuple>
 
 #include "tests/unit/job.h"
+#include "tests/unit/own_copies.h"
 #include "velo/peer.h"
 #include "velo/shm/on_node.h"
 
@@ -25,34 +24,9 @@ uint64_t secret_end = 0;
 int permits = 0;       ///< calls that let others copy
 bool permits_right = true;
 
-/// As for memfd_secret: the calling process reaches its own memory, and no other process's.
-ssize_t copy(long number, pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-             unsigned long remotes, unsigned long flags) {
-    if (denied) {
-        errno = EPERM;
-        return -1;
-    }
-    for (unsigned long i = 0; i < remotes; ++i) {
-        const auto begin = reinterpret_cast<uint64_t>(remote[i].iov_base);
-        if (begin >= secret_end || begin + remote[i].iov_len <= secret_begin) continue;
-        errno = EFAULT;
-        return -1;
-    }
-    if (const auto call = during) call();  // which may set another one
-    return syscall(number, pid, local, locals, remote, remotes, flags);
-}
-
 }  // namespace
 
 extern "C" {
-ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-                         unsigned long remotes, unsigned long flags) noexcept {
-    return copy(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
-}
-ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long locals, const iovec* remote,
-                          unsigned long remotes, unsigned long flags) noexcept {
-    return copy(SYS_process_vm_writev, pid, local, locals, remote, remotes, flags);
-}
 /// As a kernel without Yama answers.
 int prctl(int option, ...) noexcept {
     va_list arguments;
@@ -69,6 +43,23 @@ int prctl(int option, ...) noexcept {
 }
 
 namespace velo::test {
+
+/// As for memfd_secret: the calling process reaches its own memory, and no other process's.
+ssize_t do_copy(const DirectCopy& copy) {
+    if (denied) {
+        errno = EPERM;
+        return -1;
+    }
+    for (unsigned long i = 0; i < copy.remotes; ++i) {
+        const auto begin = reinterpret_cast<uint64_t>(copy.remote[i].iov_base);
+        if (begin >= secret_end || begin + copy.remote[i].iov_len <= secret_begin) continue;
+        errno = EFAULT;
+        return -1;
+    }
+    if (const auto call = during) call();  // which may set another one
+    return copy.run();
+}
+
 namespace {
 
 /// Pages of their own, which can be taken away.
