@@ -28,8 +28,8 @@
 
 #include "arguments.h"
 #include "measuring.h"
-#include "velo/base/cma.h"
 #include "velo/base/copy.h"
+#include "velo/os/cma.h"
 
 namespace {
 

@@ -11,12 +11,12 @@
 #include "series_limits.h"
 #include "sim_device/shim/layout.h"
 #include "sim_device/shim/shim_device.h"
-#include "velo/any_device.h"
-#include "velo/base/shared_segment.h"
 #include "velo/base/text.h"
-#include "velo/engine.h"
+#include "velo/core/system.h"
+#include "velo/engine/any_device.h"
+#include "velo/engine/engine.h"
+#include "velo/os/shared_segment.h"
 #include "velo/shm/on_node.h"
-#include "velo/system.h"
 
 namespace velo::info {
 namespace {

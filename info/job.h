@@ -5,7 +5,7 @@
 #include <string>
 
 #include "info/settings.h"
-#include "velo/options.h"
+#include "velo/options/options.h"
 
 namespace velo::info {
 

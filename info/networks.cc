@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "velo/network_library.h"
+#include "velo/device/network_library.h"
 
 namespace velo::info {
 

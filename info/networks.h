@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "velo/engine_options.h"
-#include "velo/network_device.h"
+#include "velo/device/network_device.h"
+#include "velo/options/engine_options.h"
 
 namespace velo::info {
 

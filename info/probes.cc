@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "velo/base/cma.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/cma.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::info {
 namespace {

@@ -13,7 +13,7 @@
 #include <array>
 #include <cstdint>
 
-#include "velo/wire.h"
+#include "rma/coop_method.h"
 
 namespace velo::rma {
 

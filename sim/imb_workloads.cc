@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

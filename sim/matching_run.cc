@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "velo/base/check.h"
-#include "velo/params_default.h"
+#include "velo/options/params_default.h"
 
 namespace velo::sim {
 

@@ -1,5 +1,5 @@
 /// Messages that engines match, on a simulated cluster: the production engines with their matching
-/// (velo/matching.h), one a process, under a program of sends and receives.
+/// (velo/matching/matching.h), one a process, under a program of sends and receives.
 ///
 /// Contents and order of what is received are checked, and at the end that nothing is left and no budget was
 /// passed.

@@ -11,7 +11,7 @@
 #include "rma/static_allocation.h"
 #include "sim/rails.h"
 #include "velo/base/read_number.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "sim/draw.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 

@@ -9,7 +9,7 @@
 
 #include "sim/saturation_run.h"
 #include "velo/base/read_number.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 

@@ -9,7 +9,7 @@
 #include "rma/chunk_scheduler.h"
 #include "sim/draw.h"
 #include "sim_device/switched/becn_throttle.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

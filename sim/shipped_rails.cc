@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "velo/base/check.h"
-#include "velo/params_default.h"
+#include "velo/options/params_default.h"
 
 namespace velo::sim {
 
@@ -14,7 +14,7 @@ constexpr auto kSending = rma::RailDirection::kSending;
 
 }  // namespace
 
-/// The engine's part as the host of RailReservations (rma/reserving.h).
+/// The engine's part as the host of RailReservations (velo/rendezvous/reserving.h).
 struct ShippedRails::Actions {
     /// As Reserving::kLateWaits.
     static constexpr uint64_t kLateWaits = 16;
@@ -53,7 +53,7 @@ struct ShippedRails::Actions {
     }
 };
 
-/// As set_rails() in velo/options.cc makes them of the parameters.
+/// As set_rails() in velo/options/options.cc makes them of the parameters.
 rma::RailsSettings ShippedRails::settings_of(const RailsConfig& config) {
     const velo_params_t params = params_default();
     const bool hybrid = config.policy == RailsPolicy::kShippedHybrid;

@@ -3,7 +3,7 @@
 /// of each a process, with the plugin's defaults.
 ///
 /// A message is a transfer that its sender posts, as a put. A cycle is taken for a ns. The engine's rule that a
-/// peer that was late is not asked again for some time (rma/reserving.h) is repeated here.
+/// peer that was late is not asked again for some time (velo/rendezvous/reserving.h) is repeated here.
 #pragma once
 
 #include <cstdint>

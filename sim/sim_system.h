@@ -1,12 +1,12 @@
-/// The system of a simulated process's engine (velo/system.h): a device of the cluster, a node's memory, and a clock,
-/// all in virtual time.
+/// The system of a simulated process's engine (velo/core/system.h): a device of the cluster, a node's memory, and a
+/// clock, all in virtual time.
 #pragma once
 
 #include <cstring>
 
 #include "sim/sim_node.h"
 #include "sim_device/cluster/cluster.h"
-#include "velo/engine.h"
+#include "velo/engine/engine.h"
 
 namespace velo::sim {
 

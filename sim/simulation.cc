@@ -8,7 +8,7 @@
 
 #include "sim/at_rest.h"
 #include "sim/process.h"
-#include "velo/params_default.h"
+#include "velo/options/params_default.h"
 
 namespace velo::sim {
 

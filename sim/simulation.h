@@ -13,8 +13,8 @@
 #include "sim/workload.h"
 #include "sim/sim_node.h"
 #include "sim_device/cluster/cluster.h"
-#include "velo/base/shared_segment.h"
-#include "velo/engine_options.h"
+#include "velo/os/shared_segment.h"
+#include "velo/options/engine_options.h"
 
 namespace velo::sim {
 

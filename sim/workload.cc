@@ -8,7 +8,7 @@
 #include "sim/changing_workloads.h"
 #include "sim/draw.h"
 #include "sim/imb_workloads.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

@@ -7,13 +7,13 @@
 #include <new>
 #include <string>
 
-#include "velo/any_device.h"
-#include "velo/atomics.h"
-#include "velo/base/dump_signal.h"
-#include "velo/engine.h"
-#include "velo/options.h"
-#include "velo/params_default.h"
-#include "velo/system.h"
+#include "velo/core/system.h"
+#include "velo/engine/any_device.h"
+#include "velo/engine/engine.h"
+#include "velo/options/options.h"
+#include "velo/options/params_default.h"
+#include "velo/os/dump_signal.h"
+#include "velo/rendezvous/apply_atomic.h"
 #include "velo/velo_match.h"
 
 struct velo_engine : velo::Engine<velo::System<velo::AnyDevice>> {

@@ -1,4 +1,4 @@
-/// The device of one simulated process: a Device (velo/device.h) whose packets go through a Cluster.
+/// The device of one simulated process: a Device (velo/device/device.h) whose packets go through a Cluster.
 ///
 /// RmaUnit does its RMA. A guarded send that finds the mailbox full holds all of its node, whoever sends to whom,
 /// until there is room, because EXTOLL's back-pressure ends at the sender's NIC (FC 2); send() then answers kAgain.
@@ -16,8 +16,8 @@
 #include "sim_device/cluster/mailbox.h"
 #include "sim_device/cluster/peer_table.h"
 #include "sim_device/cluster/rma_unit.h"
-#include "velo/base/faults.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
+#include "velo/device/faults.h"
 
 namespace velo::cluster {
 

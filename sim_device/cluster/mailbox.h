@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "velo/base/check.h"
-#include "velo/packet.h"
+#include "velo/wire/packet.h"
 
 namespace velo::cluster {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::cluster {
 

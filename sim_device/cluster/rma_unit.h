@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "sim_device/cluster/registration_table.h"
-#include "velo/base/faults.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
+#include "velo/device/faults.h"
 
 namespace velo::cluster {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "sim_device/shim/peer_table.h"
-#include "velo/base/cma.h"
+#include "velo/os/cma.h"
 
 namespace velo::shim {
 

@@ -11,11 +11,11 @@
 
 #include "sim_device/shim/link.h"
 #include "sim_device/shim/offer.h"
-#include "velo/base/atu_table.h"
 #include "velo/base/mpsc_ring.h"
-#include "velo/base/shared_segment.h"
-#include "velo/device.h"
-#include "velo/packet.h"
+#include "velo/device/device.h"
+#include "velo/os/shared_segment.h"
+#include "velo/wire/atu_table.h"
+#include "velo/wire/packet.h"
 
 namespace velo::shim {
 

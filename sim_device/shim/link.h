@@ -18,7 +18,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::shim {
 

@@ -15,7 +15,7 @@
 #include "sim_device/shim/layout.h"
 #include "velo/base/check.h"
 #include "velo/base/status.h"
-#include "velo/packet.h"
+#include "velo/wire/packet.h"
 
 namespace velo::shim {
 

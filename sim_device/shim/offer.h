@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "velo/base/shared_block.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
+#include "velo/wire/shared_block.h"
 
 namespace velo::shim {
 

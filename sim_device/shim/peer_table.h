@@ -13,7 +13,7 @@
 #include "sim_device/shim/layout.h"
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/source_index.h"
-#include "velo/base/life_watch.h"
+#include "velo/os/life_watch.h"
 
 namespace velo::shim {
 

@@ -4,7 +4,7 @@
 
 #include "sim_device/shim/abandoned_claims.h"
 #include "sim_device/shim/rma_unit.h"
-#include "velo/base/cma.h"
+#include "velo/os/cma.h"
 
 namespace velo::shim {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim_device/shim/abandoned_claims.h"
-#include "velo/base/clock.h"
+#include "velo/os/clock.h"
 
 namespace velo::shim {
 namespace {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "sim_device/shim/peer_table.h"
-#include "velo/base/faults.h"
 #include "velo/base/intrusive_queue.h"
+#include "velo/device/faults.h"
 
 namespace velo::shim {
 

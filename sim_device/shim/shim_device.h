@@ -1,4 +1,4 @@
-/// The software EXTOLL device for many processes of one host (FC 2; velo/device.h is its contract).
+/// The software EXTOLL device for many processes of one host (FC 2; velo/device/device.h is its contract).
 ///
 /// It needs no hardware, daemon or privilege: each process creates one shared segment (layout.h), and
 /// whoever talks to it maps that segment. VELO packets are stored straight into the receiver's mailbox; puts
@@ -19,8 +19,8 @@
 #include "sim_device/shim/peer_table.h"
 #include "sim_device/shim/request_server.h"
 #include "sim_device/shim/rma_unit.h"
-#include "velo/base/faults.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
+#include "velo/device/faults.h"
 
 namespace velo::shim {
 

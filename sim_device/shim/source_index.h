@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::shim {
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "velo/base/check.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::switched {
 namespace {

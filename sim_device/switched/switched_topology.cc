@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::switched {
 namespace {

@@ -1,4 +1,4 @@
-/// Conformance: one suite over any device. The tests here hold a device to what velo/device.h says.
+/// Conformance: one suite over any device. The tests here hold a device to what velo/device/device.h says.
 ///
 /// A device takes part through a `Fabric`, which opens devices that can reach each other:
 ///
@@ -27,7 +27,7 @@
 #include <span>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::conformance {
 

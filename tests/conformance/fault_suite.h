@@ -1,4 +1,4 @@
-/// Conformance: injected faults. They are for devices that inject all of velo/base/faults.h.
+/// Conformance: injected faults. They are for devices that inject all of velo/device/faults.h.
 /// No fault loses a packet or reorders two of one source.
 #pragma once
 

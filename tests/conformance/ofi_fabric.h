@@ -7,10 +7,10 @@
 
 #include "tests/conformance/fabric.h"
 #include "tests/conformance/ofi_names.h"
-#include "velo/base/clock.h"
 #include "velo/ofi/faulty_device.h"
 #include "velo/ofi/ofi_device.h"
 #include "velo/ofi/rails_device.h"
+#include "velo/os/clock.h"
 
 namespace velo::conformance {
 

@@ -1,7 +1,7 @@
 // Blocks that a reader and an owner move together: in every interleaving of small cases each byte is moved
 // once, nothing of a block is under way when it is over, and every block ends; owners that come late,
 // failures, generations that wrap and a word that others overwrite included.
-#include "velo/base/shared_block.h"
+#include "velo/wire/shared_block.h"
 
 #include <gtest/gtest.h>
 

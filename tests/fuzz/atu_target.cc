@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
-#include "velo/base/atu_table.h"
+#include "velo/wire/atu_table.h"
 
 namespace velo::fuzz {
 

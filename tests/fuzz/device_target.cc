@@ -7,7 +7,7 @@
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
-#include "velo/packet_channel.h"
+#include "velo/channels/packet_channel.h"
 
 namespace velo::fuzz {
 

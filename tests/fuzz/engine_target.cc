@@ -7,10 +7,10 @@
 
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
-#include "velo/handle.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/velo.h"
-#include "velo/wire.h"
+#include "velo/wire/engine_wire.h"
+#include "velo/wire/handle.h"
 
 namespace velo::fuzz {
 namespace {

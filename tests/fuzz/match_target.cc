@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
-#include "velo/match_wire.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo_match.h"
+#include "velo/wire/match_wire.h"
 
 namespace velo::fuzz {
 namespace {

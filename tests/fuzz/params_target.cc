@@ -3,9 +3,9 @@
 #include <string>
 
 #include "tests/fuzz/fuzz.h"
-#include "velo/base/faults.h"
-#include "velo/base/shared_segment.h"
-#include "velo/options.h"
+#include "velo/device/faults.h"
+#include "velo/options/options.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::fuzz {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/rail_worms.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "sim/saturation_run.h"
 #include "sim_device/switched/becn_throttle.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::switched {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "sim/process.h"
 #include "sim/simulation.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::sim {
 namespace {

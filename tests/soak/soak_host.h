@@ -17,7 +17,7 @@
 
 #include "sim/sim_system.h"
 #include "tests/exhaustive/explorer.h"
-#include "velo/params_default.h"
+#include "velo/options/params_default.h"
 
 namespace velo::soak {
 

@@ -14,7 +14,7 @@
 
 #include "flowctl/plan.h"
 #include "tests/stress/network.h"
-#include "velo/packet_channel.h"
+#include "velo/channels/packet_channel.h"
 
 namespace velo::stress {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tests/exhaustive/explorer.h"
-#include "velo/device.h"
-#include "velo/packet.h"
+#include "velo/device/device.h"
+#include "velo/wire/packet.h"
 
 namespace velo::stress {
 

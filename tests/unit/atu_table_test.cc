@@ -1,4 +1,4 @@
-#include "velo/base/atu_table.h"
+#include "velo/wire/atu_table.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "rma/cookie_table.h"
+#include "velo/rendezvous/cookie_table.h"
 
 namespace velo::base {
 namespace {

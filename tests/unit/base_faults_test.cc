@@ -1,8 +1,8 @@
 // The notation of faults, and their draws.
 #include <gtest/gtest.h>
 
-#include "velo/base/faults.h"
-#include "velo/base/shared_segment.h"
+#include "velo/device/faults.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::base {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "velo/packet.h"
+#include "velo/wire/packet.h"
 
 namespace velo {
 namespace {

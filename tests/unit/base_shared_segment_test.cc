@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "velo/base/life_watch.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/life_watch.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::base {
 namespace {

@@ -1,6 +1,6 @@
 /// Gets on the node that both ends move together.
 #include "tests/unit/job.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
 
 namespace velo::test {
@@ -206,7 +206,7 @@ TEST(CoopCopy, the_owner_says_how_long_its_direct_copies_took) {
     ASSERT_NE(fetching.job[0].peers[1]->copy_choices, nullptr);
     fetching.job[0].peers[1]->copy_choices->for_each_measured([&](uint32_t, bool, bool, const rma::CopyChoice& choice) {
         ++kinds;
-        EXPECT_GT(choice.ps_a_byte(CoopMethod::kDirect), 0);
+        EXPECT_GT(choice.ps_a_byte(rma::CoopMethod::kDirect), 0);
     });
     EXPECT_EQ(kinds, 1);
 }

@@ -1,5 +1,5 @@
 // How waits for credits are counted and timed.
-#include "velo/credit_stalls.h"
+#include "velo/channels/credit_stalls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The trace of credits: its file, its totals, and what moves each counter of credits and stalls.
-#include "velo/credit_trace.h"
+#include "velo/report/credit_trace.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

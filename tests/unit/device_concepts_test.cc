@@ -1,8 +1,9 @@
-// The device's contract (velo/device.h): minimal devices of each concept, and the defaults for those without health.
+// The device's contract (velo/device/device.h): minimal devices of each concept, and the defaults for those without
+// health.
 #include <gtest/gtest.h>
 
-#include "velo/any_device.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
+#include "velo/engine/any_device.h"
 
 namespace velo {
 namespace {

@@ -1,5 +1,5 @@
 /// The way of messages of some KiB, on simulated machines.
-#include "velo/eager_choice.h"
+#include "velo/matching/eager_choice.h"
 
 #include <gtest/gtest.h>
 

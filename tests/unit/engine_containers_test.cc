@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "tests/unit/job.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 
 namespace velo::test {
 namespace {

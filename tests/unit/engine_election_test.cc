@@ -6,9 +6,9 @@
 
 #include "sim_device/shim/shim_device.h"
 #include "tests/unit/job.h"
-#include "velo/engine.h"
-#include "velo/options.h"
-#include "velo/system.h"
+#include "velo/core/system.h"
+#include "velo/engine/engine.h"
+#include "velo/options/options.h"
 
 namespace velo::test {
 namespace {

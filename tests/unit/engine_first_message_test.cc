@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/unit/job.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
 
 namespace velo::test {

@@ -12,7 +12,7 @@
 
 #include "tests/unit/job.h"
 #include "tests/unit/own_copies.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
 
 namespace {

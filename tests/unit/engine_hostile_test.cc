@@ -2,9 +2,9 @@
 #include <span>
 
 #include "tests/unit/job.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
-#include "velo/wire.h"
+#include "velo/wire/engine_wire.h"
 
 namespace velo::test {
 namespace {

@@ -12,8 +12,8 @@
 #include <fstream>
 
 #include "tests/unit/job.h"
-#include "velo/peer.h"
-#include "velo/wire.h"
+#include "velo/core/peer.h"
+#include "velo/wire/engine_wire.h"
 
 namespace velo::test {
 namespace {

@@ -1,6 +1,6 @@
 /// Transfers and atomics between engines, over every way a chunk can go.
 #include "tests/unit/job.h"
-#include "velo/handle.h"
+#include "velo/wire/handle.h"
 
 namespace velo::test {
 namespace {

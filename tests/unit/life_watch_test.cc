@@ -1,5 +1,5 @@
 /// Ends of processes are found with descriptors and without, and the program keeps half of the descriptors.
-#include "velo/base/life_watch.h"
+#include "velo/os/life_watch.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

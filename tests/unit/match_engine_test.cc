@@ -5,9 +5,9 @@
 #include <span>
 
 #include "tests/unit/match_engine.h"
-#include "velo/match_wire.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
 #include "velo/shm/on_node.h"
+#include "velo/wire/match_wire.h"
 
 namespace velo::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <deque>
 
 #include "tests/unit/job.h"
-#include "velo/match_wire.h"
 #include "velo/velo_match.h"
+#include "velo/wire/match_wire.h"
 
 namespace velo::test {
 namespace {

@@ -1,5 +1,5 @@
 /// A job that asks for a network, where there is none to be had.
-#include "velo/network_library.h"
+#include "velo/device/network_library.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "velo/base/shared_segment.h"
-#include "velo/options.h"
-#include "velo/peer.h"
+#include "velo/core/peer.h"
+#include "velo/options/options.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo {
 namespace {

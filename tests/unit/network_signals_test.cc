@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-#include "velo/network_library.h"
+#include "velo/device/network_library.h"
 
 namespace velo {
 namespace {

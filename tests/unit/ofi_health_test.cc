@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "velo/device_pause.h"
+#include "velo/device/device_pause.h"
 #include "velo/ofi/peer_health.h"
 #include "velo/ofi/poll_pacer.h"
 

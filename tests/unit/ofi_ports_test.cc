@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "tests/conformance/ofi_names.h"
-#include "velo/base/shared_segment.h"
 #include "velo/ofi/ofi_device.h"
-#include "velo/options.h"
+#include "velo/options/options.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

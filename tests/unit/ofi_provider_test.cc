@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/conformance/ofi_names.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 #include "velo/ofi/ofi_device.h"
 #include "velo/ofi/interfaces.h"
 #include "velo/ofi/provider.h"

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "velo/options.h"
+#include "velo/options/options.h"
 
 namespace velo {
 

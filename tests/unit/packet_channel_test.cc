@@ -1,5 +1,5 @@
 // The path over a device that makes packets wait when the test says so.
-#include "velo/packet_channel.h"
+#include "velo/channels/packet_channel.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 #include "rma/rail_reservation.h"
 #include "sim_device/shim/shim_device.h"
 #include "tests/unit/job.h"
-#include "velo/handle.h"
-#include "velo/peer.h"
-#include "velo/wire.h"
+#include "velo/core/peer.h"
+#include "velo/wire/engine_wire.h"
+#include "velo/wire/handle.h"
 
 namespace velo::test {
 

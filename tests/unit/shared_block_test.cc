@@ -1,5 +1,5 @@
 /// Blocks moved from both ends: who claims what, how far cores are apart, and the copies.
-#include "velo/base/shared_block.h"
+#include "velo/wire/shared_block.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "velo/base/copy.h"
 #include "velo/shm/distance.h"
-#include "velo/wire.h"
+#include "velo/wire/engine_wire.h"
 
 namespace velo::shm {
 namespace {

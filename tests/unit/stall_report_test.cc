@@ -1,5 +1,5 @@
 // Stalls, and their reports.
-#include "velo/stall_report.h"
+#include "velo/report/stall_report.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /// Localities of synthetic machines, and that what is placed is placed.
-#include "velo/base/topology.h"
+#include "velo/os/topology.h"
 
 #include <gtest/gtest.h>
 #include <hwloc.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/unit/numa.h"
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::base {
 namespace {

@@ -35,8 +35,8 @@ namespace shm {
 using PeerIndex = Id<struct PeerIndexTag>;
 }  // namespace shm
 
-/// An operation that waits for an answer: the index and the generation of its entry (rma/cookie_table.h). It goes out
-/// with what is asked for, and comes back with the answer, so it may be anything.
+/// An operation that waits for an answer: the index and the generation of its entry (velo/rendezvous/cookie_table.h).
+/// It goes out with what is asked for, and comes back with the answer, so it may be anything.
 enum class Cookie : uint32_t {};
 
 }  // namespace velo

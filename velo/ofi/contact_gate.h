@@ -9,7 +9,7 @@
 ///
 /// Invariants: admitted packets in the mailbox and slots set aside are at most the contact slots; a sender has at most
 /// one packet that was not answered; nothing of it overtakes that packet. tests/exhaustive/contact_gate_test explores
-/// them. Source: velo/device.h; flowctl's contact slots.
+/// them. Source: velo/device/device.h; flowctl's contact slots.
 ///
 /// Pure: no I/O, no clock; memory grows with peers, not with packets.
 #pragma once
@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::ofi {
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
-#include "velo/base/shared_segment.h"
 #include "velo/ofi/receive_space.h"
 #include "velo/ofi/wire.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "velo/base/clock.h"
 #include "velo/ofi/ofi_device.h"
 #include "velo/ofi/rails_device.h"
+#include "velo/os/clock.h"
 
 namespace velo::ofi {
 

@@ -1,5 +1,5 @@
-/// A network's device under faults on demand (velo/base/faults.h). The faults strike between the engine and the device,
-/// so no provider is touched, and a device without faults pays nothing.
+/// A network's device under faults on demand (velo/device/faults.h). They strike between the engine and the device, so
+/// no provider is touched, and a device without faults pays nothing.
 ///
 ///   delay      a message waits here, and those to the same peer behind it
 ///   stall      the device makes no progress and shows no packet
@@ -14,8 +14,8 @@
 #include <memory>
 #include <optional>
 
-#include "velo/base/faults.h"
-#include "velo/network_device.h"
+#include "velo/device/faults.h"
+#include "velo/device/network_device.h"
 
 namespace velo::ofi {
 

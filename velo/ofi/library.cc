@@ -1,4 +1,4 @@
-// The exported table of the library of the device over libfabric (velo/network_device.h).
+// The exported table of the library of the device over libfabric (velo/device/network_device.h).
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "velo/base/shared_segment.h"
 #include "velo/ofi/faulty_device.h"
 #include "velo/ofi/provider.h"
 #include "velo/ofi/wire.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "velo/base/text.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
 
 namespace velo::ofi {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 

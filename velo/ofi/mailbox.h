@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/parts.h"
 #include "velo/ofi/receive_space.h"

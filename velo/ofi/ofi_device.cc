@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "velo/base/clock.h"
-#include "velo/base/shared_segment.h"
 #include "velo/ofi/connections.h"
+#include "velo/os/clock.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

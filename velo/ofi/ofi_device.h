@@ -1,4 +1,4 @@
-/// The device of a network: packets and RMA operations over libfabric (velo/device.h is its contract).
+/// The device of a network: packets and RMA operations over libfabric (velo/device/device.h is its contract).
 ///
 /// One endpoint, one completion queue. A message of libfabric is the packets of one send(), as they lie in the
 /// receiver's mailbox (mailbox.h); ahead of the first one to a peer goes a hello with the receiver's token (wire.h), so
@@ -10,7 +10,7 @@
 /// Thread: one at a time. Not to be used by a child of fork().
 #pragma once
 
-#include "velo/network_device.h"
+#include "velo/device/network_device.h"
 #include "velo/ofi/arrivals.h"
 #include "velo/ofi/contact_gate.h"
 #include "velo/ofi/endpoint.h"

@@ -1,11 +1,11 @@
 /// Packets on the wire of a network: what one message of the provider carries of one send().
 ///
-/// A part is a row of slots (velo/packet.h) and of runs. A run is many packets of one message that differ in nothing
-/// but their payloads: one slot whose status word is theirs, but for kRunLength in the place of their length, and whose
-/// payload is their number; then their payloads, one behind the other, and as many bytes as are missing to a whole
-/// slot. So they are copied as one piece, and no part is longer than a slot for each packet.
+/// A part is a row of slots (velo/wire/packet.h) and of runs. A run is many packets of one message that differ in
+/// nothing but their payloads: one slot whose status word is theirs, but for kRunLength in the place of their length,
+/// and whose payload is their number; then their payloads, one behind the other, and as many bytes as are missing to
+/// a whole slot. So they are copied as one piece, and no part is longer than a slot for each packet.
 ///
-/// Pure. Source: velo/packet.h; the length is free because a payload has at most kPayloadBytes.
+/// Pure. Source: velo/wire/packet.h; the length is free because a payload has at most kPayloadBytes.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <cstring>
 #include <span>
 
-#include "velo/network_device.h"
+#include "velo/device/network_device.h"
 #include "velo/ofi/wire.h"
-#include "velo/packet.h"
+#include "velo/wire/packet.h"
 
 namespace velo::ofi {
 

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 #include "velo/ofi/connections.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/host_probe.h"

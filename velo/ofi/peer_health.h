@@ -12,7 +12,7 @@
 /// because the ones that lie in the peer's mailbox suffice.
 ///
 /// Pure: the time is an argument, in nanoseconds of any clock that does not go back.
-/// Source: velo/device.h, watch().
+/// Source: velo/device/device.h, watch().
 #pragma once
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "velo/base/check.h"
-#include "velo/device.h"
+#include "velo/device/device.h"
 #include "velo/ofi/contact_gate.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/frames.h"

@@ -2,7 +2,7 @@
 ///
 /// peer_health.h has the rules, which are pure; here are the list of watched peers, their pings and their probes.
 ///
-/// Owner: the device. Thread: the device's. Source: velo/device.h, watch().
+/// Owner: the device. Thread: the device's. Source: velo/device/device.h, watch().
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class PeerWatch {
           health_(timeout_ns),
           interval_ns_(std::min(kCheckNs, timeout_ns / 32)) {}
 
-    /// The device's watch() (velo/device.h).
+    /// The device's watch() (velo/device/device.h).
     void watch(DeviceAddr addr);
     /// A message of the peer came.
     void heard(Peer& peer) const { health_.heard(peer.watch.health); }

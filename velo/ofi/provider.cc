@@ -13,10 +13,10 @@
 #include <string_view>
 #include <tuple>
 
-#include "velo/base/shared_segment.h"
 #include "velo/ofi/interfaces.h"
 #include "velo/ofi/receive_space.h"
 #include "velo/ofi/wire.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

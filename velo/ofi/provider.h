@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "velo/network_device.h"
+#include "velo/device/network_device.h"
 #include "velo/ofi/nearness.h"
 
 namespace velo::ofi {

@@ -15,14 +15,14 @@
 /// of the device's own messages counts until its buffer is posted again; control_bytes covers that as long as packets
 /// are read at all.
 ///
-/// Pure: no I/O, no clock, no allocation. Source: velo/device.h; fi_endpoint(3), FI_OPT_MIN_MULTI_RECV.
+/// Pure: no I/O, no clock, no allocation. Source: velo/device/device.h; fi_endpoint(3), FI_OPT_MIN_MULTI_RECV.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "velo/packet.h"
+#include "velo/wire/packet.h"
 
 namespace velo::ofi {
 

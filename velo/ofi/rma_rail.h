@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 #include "velo/ofi/endpoint.h"
 #include "velo/ofi/path_watch.h"
 #include "velo/ofi/poll_pacer.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "velo/base/shared_segment.h"
+#include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
 namespace {

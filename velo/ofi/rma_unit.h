@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "velo/device.h"
+#include "velo/device/device.h"
 #include "velo/ofi/endpoint.h"
 
 namespace velo::ofi {

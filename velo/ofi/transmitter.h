@@ -42,7 +42,7 @@ class Transmitter {
     /// Longest messages of the provider that one send() takes.
     static constexpr uint32_t kSendPartsMax = 4;
 
-    /// The device's send() (velo/device.h), for a peer that is checked.
+    /// The device's send() (velo/device/device.h), for a peer that is checked.
     Status send(DeviceAddr to, uint32_t packets, Admission admission, const PacketFill& fill);
     [[nodiscard]] uint32_t packets_max() const { return packets_max_; }
 

@@ -1,7 +1,7 @@
 /// The messages of the device itself, and the address that a process publishes.
 ///
-/// Every message is a number of slots (velo/packet.h), status words included. Messages of the engine have its classes
-/// (velo/ofi/parts.h), those of the device have kDeviceClass; their tag says which:
+/// Every message is a number of slots (velo/wire/packet.h), status words included. Messages of the engine have its
+/// classes (velo/ofi/parts.h), those of the device have kDeviceClass; their tag says which:
 ///
 ///   kHello   1 to kHelloSlotsMax slots whose payloads, one behind the other, are the receiver's token and the sender's
 ///            address. It goes ahead of everything else to a peer.
@@ -21,8 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "velo/device.h"
-#include "velo/packet.h"
+#include "velo/device/device.h"
+#include "velo/wire/packet.h"
 
 namespace velo::ofi {
 

@@ -21,15 +21,15 @@
 #include <utility>
 #include <vector>
 
-#include "velo/base/atu_table.h"
-#include "velo/base/clock.h"
 #include "velo/base/ids.h"
-#include "velo/base/life_watch.h"
 #include "velo/base/mpsc_ring.h"
-#include "velo/base/shared_block.h"
-#include "velo/base/shared_segment.h"
-#include "velo/base/topology.h"
+#include "velo/os/clock.h"
+#include "velo/os/life_watch.h"
+#include "velo/os/shared_segment.h"
+#include "velo/os/topology.h"
 #include "velo/shm/ring.h"
+#include "velo/wire/atu_table.h"
+#include "velo/wire/shared_block.h"
 
 namespace velo::shm {
 

@@ -37,12 +37,12 @@
 #include <utility>
 
 #include "velo/base/check.h"
-#include "velo/base/clock.h"
 #include "velo/base/copy.h"
-#include "velo/packet.h"
+#include "velo/os/clock.h"
 #include "velo/shm/distance.h"
 #include "velo/shm/early_fetch.h"
 #include "velo/shm/ring_layout.h"
+#include "velo/wire/packet.h"
 
 namespace velo::shm {
 

@@ -9,9 +9,9 @@
 #include <new>
 
 #include "velo/base/check.h"
-#include "velo/base/shared_segment.h"
-#include "velo/packet.h"
+#include "velo/os/shared_segment.h"
 #include "velo/shm/distance.h"
+#include "velo/wire/packet.h"
 
 namespace velo::shm {
 

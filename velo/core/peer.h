@@ -1,0 +1,129 @@
+/// The engine's facts about one remote process, and those that it publishes of itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "rma/copy_choice.h"
+#include "rma/peer_sources.h"
+#include "velo/base/chunked_memory.h"
+#include "velo/base/endings.h"
+#include "velo/base/intrusive_queue.h"
+#include "velo/device/device.h"
+#include "velo/shm/on_node.h"
+#include "velo/velo.h"
+#include "velo/wire/shared_settings.h"
+
+struct velo_match_peer;
+
+/// Owner: the engine; a pointer to it stays good until the host has disconnected and the process has ended.
+/// Thread: the engine's.
+struct velo_peer {
+    velo_path_t path = VELO_PATH_NONE;
+    uint32_t index = 0;  ///< by path one of the next two
+    [[nodiscard]] velo::shm::PeerIndex node_index() const { return velo::shm::PeerIndex(index); }
+    [[nodiscard]] velo::DeviceAddr device_addr() const { return velo::DeviceAddr(index); }
+    /// Its ring, while short messages may leave there without a look at anything else: no other waits before them, the
+    /// process is not known to have ended, and one thread uses the engine. The last one that left there sets it.
+    velo::shm::RingProducer* lane = nullptr;
+    uint64_t name = 0;
+    uint32_t rank = 0;
+    bool connected = false;           ///< by us; a peer that only wrote to us is not yet
+    bool direct = false;              ///< CMA or the device's RMA works with it, as far as is known
+    bool in_pending = false;          ///< in the engine's list of peers with waiting messages
+    bool parked = false;              ///< of those, one whose first message waits for credits
+    velo::PeerState state = velo::PeerState::kPresent;
+    [[nodiscard]] bool ended() const { return velo::has_ended(state); }
+    bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
+    bool assists = true;              ///< it took its part when a block was last fetched from it
+    uint32_t pulls = 0;               ///< of it that are being answered
+    uint32_t answers = 0;             ///< to it that wait to be sent, and messages about rails
+    uint32_t coop_blocks = 0;         ///< that are fetched from it
+    uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
+    uint32_t both_blocks = 0;         ///< next ones that count as fetched while it fetches from here, too
+    uint64_t fetched_bytes = 0;       ///< of it in such blocks
+    std::unique_ptr<velo::rma::CopyChoices> copy_choices;  ///< the way that they take; none before the first
+    uint32_t heard = 0;               ///< the poll at which data of such a block came last
+    bool end_reported = false;        ///< the host knows of its end
+    bool loss_reported = false;       ///< the host knows that something was lost with it
+    bool attachable =
+        true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
+    uint32_t node = 0;  ///< of its job
+    int32_t pid = 0;
+    uint64_t job = 0;
+    void* context = nullptr;  ///< the host's
+    velo_match_peer* match = nullptr;  ///< matching's; none before the first message
+    velo::base::IntrusiveQueue<velo_send_t> pending;
+    /// Short messages that may still be copied behind the host's last queued one, of those that it allowed.
+    struct Copies {
+        uint32_t left = 0;
+        uint32_t granted = 0;
+    } copies;
+    velo::base::ChunkedMemory::Filling memory = nullptr;
+    std::unique_ptr<velo::rma::PeerSources> sources;  ///< none before the first transfer
+};
+
+namespace velo {
+
+/// The place of a process, seen from another one.
+enum class Vicinity : uint8_t {
+    kAttachable,      ///< on this host, in the same namespaces
+    kOtherContainer,  ///< on this host, in others: no shared memory joins the two
+    kOtherHost,
+};
+
+/// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
+struct EngineAddress {
+    static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
+    static constexpr uint16_t kVersion = 21;
+
+    uint32_t magic = kMagic;
+    uint16_t version = kVersion;
+    uint8_t network = 0;  ///< 1: `device` is that of a network
+    uint8_t reserved = 0;
+    uint64_t name = 0;
+    uint64_t job = 0;
+    uint32_t rank = 0;
+    uint32_t node = 0;
+    uint32_t mailbox_slots = 0;
+    uint8_t flow_control = 0;  ///< flowctl::Mode
+    uint8_t piggyback = 0;
+    uint16_t credit_slots = 0;
+    uint32_t quota = 0;
+    /// Address of eight bytes of private memory with the value of `probe`: a peer that can read them can
+    /// copy from here directly.
+    uint64_t probe_address = 0;
+    uint64_t probe = 0;
+    shm::OnNodeAddress on_node;
+    /// base::host_identity(): Open MPI does not know where the processes of another mpirun are.
+    uint64_t host = 0;
+    uint32_t message_bytes_max = 0;  ///< through the device
+    uint32_t contact_slots = 0;
+    SharedSettings settings;
+    uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
+    std::byte device[kDeviceAddressBytesMax] = {};
+
+    /// Of what is published: `device` as far as it is used.
+    [[nodiscard]] size_t bytes() const { return offsetof(EngineAddress, device) + device_bytes; }
+    /// False, with anything in this address: these bytes are none.
+    [[nodiscard]] bool parse(const void* data, size_t length) {
+        if (length < offsetof(EngineAddress, device) || length > sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), data, length);
+        return device_bytes <= sizeof device && length == bytes();
+    }
+};
+static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
+
+/// Follows from what both publish, so both sides of a pair find the same, and agree on the path. `same_host`:
+/// the launcher says so, to both.
+[[nodiscard]] inline Vicinity vicinity(const EngineAddress& ours, const EngineAddress& theirs,
+                                       bool same_host) {
+    if (!same_host && (ours.host != theirs.host || ours.host == 0)) return Vicinity::kOtherHost;
+    return ours.on_node.segment.namespaces == theirs.on_node.segment.namespaces ? Vicinity::kAttachable
+                                                                                : Vicinity::kOtherContainer;
+}
+
+}  // namespace velo

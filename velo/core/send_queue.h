@@ -1,0 +1,314 @@
+/// Messages on their way out: at once, or queued behind each other for each peer.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "velo/base/chunked_memory.h"
+#include "velo/base/lock.h"
+#include "velo/core/peer.h"
+#include "velo/channels/packet_channel.h"
+
+namespace velo {
+
+/// The owner of a queued message, and so what its completion means.
+enum class Origin : uint8_t { kHost, kControl, kPush, kCopy, kMatchSend, kMatchReply };
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class SendQueue {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    SendQueue(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    /// kAgain: it cannot leave at once.
+    [[gnu::always_inline]] Status send_fast(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+        return leaves_in_lines(peer, parts, tag) ? Status::kOk : send_now(peer, parts, tag);
+    }
+    /// True: it has left as lines of an on-node ring, without a detour.
+    [[gnu::always_inline]] bool leaves_in_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+        if (peer.path != VELO_PATH_ON_NODE || !peer.pending.empty() || peer.reclaimed) return false;
+        const bool one = parts.bytes() <= shm::kInlineBytesMax;
+        if (one && core_.on_node.send_line(peer.node_index(), parts, tag)) {
+            if (!core_.lock.threads()) peer.lane = core_.on_node.lane(peer.node_index());
+            return true;
+        }
+        return core_.on_node.send_lines(peer.node_index(), parts, tag);
+    }
+    /// kAgain: it cannot leave at once.
+    [[gnu::noinline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
+    [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag);
+    /// The host's. True: it has left.
+    bool send(velo_peer& peer, velo_send_t& send);
+    bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
+    [[nodiscard]] bool empty() const { return waiting_.empty(); }
+    /// Sends messages, or parts of them, as far as they may leave, at most `sends_max`, and returns their
+    /// number. The peer after the last one that was served comes first.
+    uint32_t drive(uint32_t sends_max);
+    void unpark(velo_peer& peer);
+    /// For what the host keeps of messages to a peer.
+    [[nodiscard]] void* allocate(velo_peer& peer, size_t bytes) {
+        return memory_.allocate(peer.memory, bytes);
+    }
+    void free(void* memory) { memory_.free(memory); }
+    /// Calls visit(peer) for each peer with messages that wait.
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        for (velo_peer* peer : waiting_) visit(*peer);
+    }
+
+  private:
+    /// Copies that the first message of the host's to wait allows behind it; each further one allows twice as
+    /// many.
+    static constexpr uint32_t kCopiesMin = 16;
+    static constexpr uint32_t kCopiesMax = 1u << 16;
+    static constexpr uint32_t kCopyBytesMax = 1024;
+    static constexpr uint32_t kTogetherMax = 32;  ///< messages that leave in one go
+    static constexpr uint32_t kGatheredBytesMax =
+        16384 + 64;  ///< a longer message gains nothing by others beside it
+
+    void enqueue(velo_peer& peer, velo_send_t& send);
+    /// A message has gone to this peer since the last progress: further short ones go together, at the next.
+    template <class Channel>
+    [[nodiscard]] bool waits_for_others(const Channel& channel, const velo_peer& peer, uint32_t bytes) const {
+        return channel.gathers() && bytes <= kGatheredBytesMax && peer.sent_poll == core_.clock.polls();
+    }
+    template <class Channel>
+    uint32_t send_together(Channel& channel, velo_peer& peer);
+    template <class Channel>
+    uint32_t drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max);
+    void completed(velo_send_t& send, Status status);
+    [[gnu::cold]] void not_delivered(velo_peer& peer, Origin origin);
+
+    Core& core_;
+    Parts& parts_;
+    std::vector<velo_peer*> waiting_;  ///< peers to which messages wait
+    size_t parked_ = 0;                ///< of these, those whose first message waits for credits
+    uint64_t queued_ = 0;
+    size_t turn_ = 0;  ///< of `waiting_`, the peer that comes first
+    base::ChunkedMemory memory_;
+};
+
+template <class Env>
+Status SendQueue<Env>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+    velo_send_t send = {.data = {parts.header, parts.payload},
+                        .bytes = {parts.header_bytes, parts.payload_bytes},
+                        .next = nullptr,
+                        .total = parts.bytes(),
+                        .done = 0,
+                        .tag = tag,
+                        .message_class = static_cast<uint8_t>(MessageClass::kHost),
+                        .origin = 0,
+                        .stalled = false};
+    if (!peer.pending.empty()) return Status::kAgain;
+    if (peer.reclaimed) [[unlikely]]
+        return Status::kPeerDead;
+    return core_.on_channel(peer, [&](auto& channel) {
+        // Half a message must not go: no sender would be left for the rest.
+        if (waits_for_others(channel, peer, send.total)) return Status::kAgain;
+        const Status status = channel.send_whole(channel.name_of(peer), send);
+        if (channel.gathers() && status == Status::kOk) peer.sent_poll = core_.clock.polls();
+        return status;
+    });
+}
+
+/// A message of the host's that waits shows that the host does not wait for it: a blocking send would have
+/// polled until it left. So the next short messages are copied, and the host is finished with them, until
+/// that message leaves or as many were copied as it allowed; then the host's next one shows again.
+template <class Env>
+Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+    const Status status = send_now(peer, parts, tag);
+    const uint32_t bytes = parts.bytes();
+    if (status != Status::kAgain) [[likely]]
+        return status;
+    if (peer.copies.left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
+    void* const memory = memory_.allocate(peer.memory, sizeof(velo_send_t) + bytes);
+    if (memory == nullptr) return Status::kAgain;
+    auto* const copy = new (memory) velo_send_t{};
+    auto* const data = reinterpret_cast<std::byte*>(copy + 1);
+    if (parts.header_bytes != 0) std::memcpy(data, parts.header, parts.header_bytes);
+    if (parts.payload_bytes != 0) std::memcpy(data + parts.header_bytes, parts.payload, parts.payload_bytes);
+    copy->data[0] = data;
+    copy->bytes[0] = copy->total = bytes;
+    copy->tag = tag;
+    copy->message_class = static_cast<uint8_t>(MessageClass::kHost);
+    copy->origin = static_cast<uint8_t>(Origin::kCopy);
+    --peer.copies.left;
+    enqueue(peer, *copy);
+    return Status::kOk;
+}
+
+template <class Env>
+bool SendQueue<Env>::send(velo_peer& peer, velo_send_t& send) {
+    if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
+    peer.copies.granted = std::clamp(2 * peer.copies.granted, kCopiesMin, kCopiesMax);
+    peer.copies.left = peer.copies.granted;
+    return false;
+}
+
+/// True: the message has left. False: it is queued, and completed() will be called for it.
+template <class Env>
+bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
+    send.message_class = static_cast<uint8_t>(message_class);
+    send.origin = static_cast<uint8_t>(origin);
+    send.done = 0;
+    send.total = send.bytes[0] + send.bytes[1];
+    send.stalled = false;
+    const bool sent = peer.pending.empty() && !peer.reclaimed && core_.on_channel(peer, [&](auto& channel) {
+        if (waits_for_others(channel, peer, send.total)) return false;
+        if (channel.send(channel.name_of(peer), send) != Status::kOk) return false;
+        peer.sent_poll = core_.clock.polls();
+        return true;
+    });
+    if (!sent) enqueue(peer, send);
+    return sent;
+}
+
+template <class Env>
+void SendQueue<Env>::enqueue(velo_peer& peer, velo_send_t& send) {
+    peer.pending.push_back(&send);
+    peer.lane = nullptr;
+    ++queued_;
+    ++core_.counters.pending_count;
+    core_.counters.pending_hwm = std::max(core_.counters.pending_hwm, queued_);
+    if (!peer.in_pending) {
+        peer.in_pending = true;
+        waiting_.push_back(&peer);
+    }
+}
+
+/// A message of this peer's is tried again.
+template <class Env>
+void SendQueue<Env>::unpark(velo_peer& peer) {
+    parked_ -= peer.parked;
+    peer.parked = false;
+}
+
+/// Peers whose messages wait for credits are left alone until flow control says that they can send.
+template <class Env>
+uint32_t SendQueue<Env>::drive(uint32_t sends_max) {
+    if (parked_ != 0) {
+        for (DeviceAddr ready = kNoAddr; core_.packets->take_ready(ready);) {
+            if (ready < parts_.peers.device().size() && parts_.peers.device()[ready] != nullptr)
+                unpark(*parts_.peers.device()[ready]);
+        }
+        if (parked_ == waiting_.size()) return 0;
+    }
+    uint32_t sent = 0;
+    // An answer that has left may have others follow, so nothing of the list and the queues is held across one.
+    for (size_t left = waiting_.size(); left != 0 && sent < sends_max && !waiting_.empty(); --left) {
+        if (turn_ >= waiting_.size()) turn_ = 0;
+        const size_t at = turn_;
+        velo_peer& peer = *waiting_[at];
+        if (!peer.parked) {
+            sent += core_.on_channel(
+                peer, [&](auto& channel) { return drive_peer(channel, peer, sends_max - sent); });
+        }
+        if (peer.pending.empty() && at < waiting_.size() && waiting_[at] == &peer) {
+            peer.in_pending = false;
+            waiting_[at] = waiting_.back();
+            waiting_.pop_back();
+        } else {
+            turn_ = at + 1;
+        }
+    }
+    return sent;
+}
+
+/// Sends of a peer's queue what may leave.
+template <class Env>
+template <class Channel>
+uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max) {
+    uint32_t sent = 0;
+    while (velo_send_t* send = peer.pending.front()) {
+        if (sent >= sends_max) break;
+        if (channel.gathers()) {
+            const uint32_t together = send_together(channel, peer);
+            sent += together;
+            if (together != 0) continue;
+        }
+        const uint32_t before = send->done;
+        const Status status = peer.reclaimed                       ? Status::kPeerDead
+                              : parts_.messages.source_gone(*send) ? Status::kAtuFault
+                                                                   : channel.send(channel.name_of(peer), *send);
+        if (status == Status::kAgain) {
+            sent += send->done != before;
+            peer.parked = channel.waits(channel.name_of(peer));
+            parked_ += peer.parked;
+            break;
+        }
+        if (status == Status::kPeerDead) [[unlikely]]
+            not_delivered(peer, static_cast<Origin>(send->origin));
+        if (status != Status::kOk && send->stalled) [[unlikely]]
+            channel.stall_ended(channel.name_of(peer));
+        peer.pending.pop_front();
+        --queued_;
+        ++sent;
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
+        completed(*send, status);
+    }
+    return sent;
+}
+
+/// Sends messages from the front of a peer's queue in one go. Returns how many left; 0 leaves the first to
+/// be sent alone.
+template <class Env>
+template <class Channel>
+uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
+    std::array<velo_send_t*, kTogetherMax> sends;
+    uint32_t count = 0;
+    uint32_t packets = 0;
+    for (velo_send_t* send = peer.pending.front(); send != nullptr && count < sends.size();
+         send = send->next) {
+        packets += packets_for(send->total);
+        if (send->total > kGatheredBytesMax) break;
+        if (send->done != 0 || parts_.messages.source_gone(*send) ||
+            !channel.prepare_packets(channel.name_of(peer), packets))
+            break;
+        sends[count++] = send;
+    }
+    if (count < 2 || channel.send_together(channel.name_of(peer), std::span(sends).first(count)) != Status::kOk)
+        return 0;
+    peer.sent_poll = core_.clock.polls();
+    for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
+    queued_ -= count;
+    for (velo_send_t* send : std::span(sends).first(count)) {
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
+        completed(*send, Status::kOk);
+    }
+    return count;
+}
+
+/// A queued message was for a peer that has ended. One of the engine's own is of no use then.
+template <class Env>
+void SendQueue<Env>::not_delivered(velo_peer& peer, Origin origin) {
+    if (origin == Origin::kHost || origin == Origin::kCopy)
+        return parts_.failures.report_unreachable(peer, Owed::kArrival, core_.host_state);
+    if (origin == Origin::kMatchSend)
+        return parts_.failures.report_unreachable(peer, Owed::kArrival, parts_.matching.host());
+    parts_.failures.report_end(peer);
+}
+
+/// A queued message has left, or never will.
+template <class Env>
+void SendQueue<Env>::completed(velo_send_t& send, Status status) {
+    switch (static_cast<Origin>(send.origin)) {
+        case Origin::kHost: core_.events.sent(send, status); break;
+        case Origin::kCopy:
+            // If it never will, that was reported to the host.
+            memory_.free(&send);
+            break;
+        case Origin::kMatchSend: parts_.matching.sending.left(send, status); break;
+        case Origin::kMatchReply: parts_.matching.reply_left(send); break;
+        case Origin::kControl:
+        case Origin::kPush: parts_.messages.completed(send, status); break;
+    }
+}
+
+}  // namespace velo

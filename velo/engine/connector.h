@@ -1,0 +1,236 @@
+/// The address that a process publishes, the peers that it connects to, and how each is reached.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "velo/core/peer.h"
+#include "velo/options/engine_options.h"
+#include "velo/os/topology.h"
+
+namespace velo {
+
+/// For the user, beside the name of the path.
+inline std::string nearness_text(base::Place ours, base::Place theirs) {
+    switch (base::nearness(ours, theirs)) {
+        case base::Nearness::kSameCache: return " (same L3 cache)";
+        case base::Nearness::kSameNode: return " (same NUMA node)";
+        case base::Nearness::kOtherNode: return " (other NUMA node)";
+        case base::Nearness::kUnknown: break;
+    }
+    return "";
+}
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class Connector {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    Connector(Core& core, Parts& parts)
+        : core_(core), parts_(parts), probe_(core.system.random_token()), host_(core.system.host_identity()) {}
+
+    [[nodiscard]] EngineAddress address() const;
+    [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
+                                 velo_peer*& peer, std::string& error);
+    bool disconnect(velo_peer& peer);
+
+  private:
+    [[gnu::cold]] Status check_address(const EngineAddress& address, Vicinity where,
+                                       std::string& error) const;
+    [[gnu::cold]] std::string why_not_reached(const EngineAddress& address, Vicinity where) const;
+
+    Core& core_;
+    Parts& parts_;
+    uint64_t probe_;
+    uint64_t host_;
+};
+
+template <class Env>
+EngineAddress Connector<Env>::address() const {
+    const EngineOptions& options = core_.options;
+    EngineAddress address;
+    address.node = options.node;
+    address.name = options.identity.name;
+    address.job = options.identity.job;
+    address.rank = options.identity.rank;
+    address.mailbox_slots = options.plan.mailbox_slots;
+    address.flow_control = static_cast<uint8_t>(options.plan.mode);
+    address.piggyback = options.plan.piggyback;
+    address.credit_slots = static_cast<uint16_t>(options.plan.credit_slots);
+    address.quota = options.plan.quota;
+    address.contact_slots = options.plan.contact_slots;
+    address.settings = options.settings;
+    address.probe_address = reinterpret_cast<uint64_t>(&probe_);
+    address.probe = probe_;
+    address.message_bytes_max = options.params.device_message_bytes_max;
+    address.on_node = core_.on_node.address();
+    address.host = host_;
+    address.network = options.network_used;
+    if (core_.device) address.device_bytes = static_cast<uint32_t>(core_.device->address(address.device));
+    return address;
+}
+
+/// Why a process that has no shared memory with this one is not reached. Empty: the network's device may
+/// reach it.
+template <class Env>
+std::string Connector<Env>::why_not_reached(const EngineAddress& address, Vicinity where) const {
+    const bool same_host = where == Vicinity::kOtherContainer;
+    const std::string place = same_host ? "in another container of this host" : "on another host";
+    const std::string peer = same_host ? "its shared memory cannot be attached: the peer is " + place +
+                                             " (another PID or user namespace)"
+                                       : "the peer is " + place;
+    const std::string remedy = "; use another BTL for it, such as tcp, beside velo";
+    if (!core_.options.no_network.empty()) return peer + ", and " + core_.options.no_network + remedy;
+    if (!core_.device || !core_.device->traits().other_hosts) {
+        return peer + ", and this rank began without a network" +
+               (same_host ? "; run all ranks of a host in one container, or set btl_velo_device=ofi"
+                          : ", because it knew of one host only; set btl_velo_device=ofi");
+    }
+    if (address.network == 0) return peer + ", and has no network's device open" + remedy;
+    const bool same_job = address.job == core_.options.identity.job;
+    // In a job on several hosts, ranks of the own one were not counted.
+    const bool planned =
+        same_job && (!same_host || core_.options.plan.peers + 1 >= core_.options.identity.job_size);
+    if (!planned && core_.options.plan.contact_slots == 0) {
+        return "the peer is " + (same_job ? place : "of another job, " + place) +
+               ", and the mailbox was planned for " +
+               (same_job ? "the ranks of other nodes" : "this job's processes") +
+               " alone; use btl_velo_flow_control=dynamic with btl_velo_contact_slots, which has room for "
+               "others";
+    }
+    return "";
+}
+
+template <class Env>
+Status Connector<Env>::check_address(const EngineAddress& address, Vicinity where, std::string& error) const {
+    if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
+        error = "the peer runs another version of velo; all ranks of a job need the same one";
+        return Status::kUnsupported;
+    }
+    if (where != Vicinity::kAttachable) {
+        if (error = why_not_reached(address, where); !error.empty()) return Status::kUnsupported;
+    }
+    const EngineAddress here = this->address();
+    const auto differs = [&](const std::string& name, const std::string& ours, const std::string& theirs) {
+        error = "btl_velo_" + name + " is " + ours + " at rank " +
+                std::to_string(core_.options.identity.rank) + " and " + theirs + " at rank " +
+                std::to_string(address.rank) + "; all ranks of a job need the same value";
+        return Status::kUnsupported;
+    };
+    if (where == Vicinity::kAttachable) {
+        if (address.job != core_.options.identity.job) return Status::kOk;
+        // Two processes with different node sizes disagree on each other's node.
+        const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
+        if (same_nodes && address.node == core_.options.node) return Status::kOk;
+    }
+    if (const auto setting = difference(here.settings, address.settings); setting) {
+        return differs(std::string(setting->name), setting->here, setting->there);
+    }
+    if (address.device_bytes == 0 || !core_.device || address.device_bytes > sizeof address.device) {
+        error = "the peer published an impossible address";
+        return Status::kUnsupported;
+    }
+    const bool same_job = address.job == core_.options.identity.job;
+    if (!same_job &&
+        (address.mailbox_slots != here.mailbox_slots || address.contact_slots != here.contact_slots)) {
+        error = "the peer's job has mailboxes of " + std::to_string(address.mailbox_slots) + " slots, " +
+                std::to_string(address.contact_slots) + " of them contact slots, and this job of " +
+                std::to_string(here.mailbox_slots) + " and " + std::to_string(here.contact_slots) +
+                "; leave btl_velo_slots out and give both btl_velo_mailbox_bytes=" +
+                std::to_string(kPacketBytes * std::min(address.mailbox_slots, here.mailbox_slots));
+        return Status::kUnsupported;
+    }
+    if (address.mailbox_slots != here.mailbox_slots || (same_job && address.quota != here.quota) ||
+        address.credit_slots != here.credit_slots || address.contact_slots != here.contact_slots ||
+        address.flow_control != here.flow_control) {
+        error =
+            "the peer planned its mailbox otherwise, of the same parameters; all ranks need the same velo";
+        return Status::kUnsupported;
+    }
+    if (address.message_bytes_max != here.message_bytes_max) {
+        return differs("max_send_size or eager_limit", std::to_string(here.message_bytes_max),
+                       std::to_string(address.message_bytes_max));
+    }
+    return Status::kOk;
+}
+
+template <class Env>
+Status Connector<Env>::connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
+                               std::string& error) {
+    const Vicinity where = vicinity(this->address(), address, same_host);
+    if (const Status status = check_address(address, where, error); status != Status::kOk) return status;
+    // A process of another job was not counted when the mailboxes were planned; where it can be attached, the
+    // on-node path does for it, whatever node it emulates.
+    const bool attachable = where == Vicinity::kAttachable;
+    const bool on_node =
+        attachable && (address.job != core_.options.identity.job || address.node == core_.options.node);
+    const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
+    shm::PeerIndex node_index;
+    DeviceAddr device_addr;
+    base::Failure failure = {.call = "the peer published an impossible address", .error = 0};
+    const Status status =
+        on_node ? core_.on_node.connect(address.on_node, node_index, &failure)
+                : core_.device->connect({address.device, address.device_bytes}, device_addr, &failure);
+    if (status != Status::kOk) {
+        error =
+            on_node || !core_.options.network_used
+                ? "its shared memory cannot be attached: " + to_text(failure) + ". " + remedy(failure)
+                : std::string("it cannot be reached over ") + core_.device->name() + ": " + to_text(failure);
+        return status;
+    }
+    if (!on_node && !core_.packets->admits(device_addr)) {
+        error = "the mailbox was planned for " + std::to_string(core_.options.plan.peers) + " senders";
+        return Status::kNoResource;
+    }
+    if (!on_node) core_.packets->know(device_addr);
+    velo_peer& found = parts_.peers.of(path, on_node ? uint32_t{node_index} : uint32_t{device_addr});
+    found.rank = address.rank;
+    found.attachable = attachable;
+    if (!found.connected) {
+        found.connected = true;
+        found.name = address.name;
+        found.job = address.job;
+        found.node = address.node;
+        found.pid = address.on_node.segment.pid;
+        if (on_node) {
+            uint64_t seen = 0;
+            found.direct = core_.options.single_copy &&
+                           core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
+                                                  address.probe_address, sizeof seen) == Status::kOk &&
+                           seen == address.probe;
+            if (core_.options.single_copy && !found.direct) parts_.transfers.report_denied_copies(found);
+        } else {
+            found.direct = core_.options.single_copy;
+        }
+        if (core_.options.params.show_paths != 0) {
+            const char* large = !found.direct ? "copied chunks"
+                                : on_node     ? "both ends (ring and CMA)"
+                                              : "RMA gets";
+            core_.log(0, "velo: rank " + std::to_string(core_.options.identity.rank) + " (node " +
+                             std::to_string(core_.options.node) + ") -> rank " +
+                             std::to_string(address.rank) + " (node " + std::to_string(address.node) + "): " +
+                             (on_node ? std::string("on-node ring") +
+                                            nearness_text(core_.options.on_node.place, address.on_node.place)
+                                      : "VELO packets") +
+                             ", large messages by " + large);
+        }
+    }
+    found.context = context;
+    peer = &found;
+    return Status::kOk;
+}
+
+/// The host will not use this peer again, unless it connects again. False: something of it is still pending,
+/// and its callbacks will come.
+template <class Env>
+bool Connector<Env>::disconnect(velo_peer& peer) {
+    peer.connected = false;
+    peer.context = nullptr;
+    const bool nothing_pending = parts_.failures.idle(peer) && core_.events.empty();
+    if (nothing_pending && peer.reclaimed) parts_.failures.recycle(peer);
+    return nothing_pending;
+}
+
+}  // namespace velo

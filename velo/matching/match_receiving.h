@@ -1,0 +1,555 @@
+/// Receiving messages: posts, probes, what comes, and the data of what has matched.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <unordered_set>
+
+#include "match/numbers.h"
+#include "velo/base/copy.h"
+#include "velo/base/spares.h"
+#include "velo/matching/match_requests.h"
+
+namespace velo {
+
+/// Owner: Matching. Thread: the engine's, under its lock.
+template <class Env>
+class MatchReceiving {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    MatchReceiving(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+    MatchReceiving(const MatchReceiving&) = delete;
+    MatchReceiving& operator=(const MatchReceiving&) = delete;
+    ~MatchReceiving() {
+        for (velo_match_message* message : awaited_) delete message;
+    }
+
+    [[gnu::cold]] void open() {
+        const velo_params_t& params = core_.options.params;
+        receiver_.emplace(
+            match::Receiver::Limits{.record_bytes = static_cast<uint64_t>(params.unexpected_records),
+                                    .data_bytes = static_cast<uint64_t>(params.unexpected_bytes)});
+    }
+    [[nodiscard]] const std::optional<match::Receiver>& receiver() const { return receiver_; }
+
+    /// `from`: nullptr is any. True: it is done, and not announced.
+    bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+              velo_match_receive_t& face);
+    /// The same of one that has nothing to find and nothing to tell, as most have: true, it is posted.
+    [[nodiscard, gnu::always_inline]] bool post_unheard(const match::Envelope& envelope, void* buffer,
+                                                        uint64_t capacity, velo_match_receive_t& face) {
+        if (!receiver_->unheard()) [[unlikely]]
+            return false;
+        receiver_->post_unheard(*new (&face) MatchReceive(buffer, capacity), envelope);
+        return true;
+    }
+    bool cancel(velo_match_receive_t& face);
+    bool probe(const MatchPeer* from, const match::Envelope& envelope, velo_match_status_t& status,
+               velo_match_message** message);
+    bool receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
+                         velo_match_receive_t& face);
+
+    /// Data that was fetched is here, or never will be.
+    void fetched(velo_rma_t& rma, Status status);
+    [[nodiscard]] bool due() const { return offers_due_; }
+    /// Offers to senders that were refused.
+    void drive();
+
+    // News of a sender.
+
+    [[gnu::always_inline]] void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    /// The same of one that may be unexpected, or of this process, or whose sender waits for the match.
+    [[gnu::noinline]] void on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_request(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_end(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+        match::EndHeader end;
+        if (!match::read_header(end, data, bytes) || !receiver_->on_end(from.in, end.age))
+            return parts_.matching.malformed();
+        offers_due_ = true;
+    }
+    /// A peer has failed.
+    [[gnu::cold]] void failed(MatchPeer& peer) {
+        receiver_->failed(peer.in);
+        offers_due_ = true;
+    }
+    /// A peer has ended in good order, and all that it sent has been handed in.
+    [[gnu::cold]] void closed(MatchPeer& peer);
+    /// Data of a message is on its way here.
+    [[nodiscard]] bool owes() const { return fetching_ != 0; }
+    /// No receive is posted any more, and those that are will never be looked at.
+    [[gnu::cold]] void close() {
+        for (velo_match_message* message : awaited_) delete message;
+        awaited_.clear();
+        asking_ = {};
+        offers_due_ = false;
+    }
+
+  private:
+    using WireTag = match::WireTag;
+    using Outcome = match::Receiver::Outcome;
+    using Answer = match::AnswerHeader;
+
+    static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
+    static constexpr uint64_t kTellsMatch = 1ull
+                                            << 63;  ///< in a record's number: the sender waits for the match
+    /// Room for a peer's data, a message: at most so much, and all together half of what there is.
+    static constexpr uint64_t kGrantCellsEach = 16;
+
+    /// By a message whose data is with its sender.
+    static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
+                        uint64_t number, uint64_t bytes) {
+        receive.from = &from;
+        receive.number = number & ~kTellsMatch;
+        matched(receive, MatchReceive::State::kMatched, envelope, bytes);
+    }
+    static void matched(MatchReceive& receive, MatchReceive::State state, const match::Envelope& envelope,
+                        uint64_t bytes) {
+        receive.state = state;
+        velo_match_receive_t& face = receive.face();
+        face.source = envelope.source;
+        face.tag = envelope.tag;
+        face.bytes = bytes;
+        face.status = VELO_OK;
+    }
+    [[nodiscard]] static uint64_t fitting(MatchReceive& receive) {
+        return std::min(receive.capacity, receive.face().bytes);
+    }
+    static void copy_in(MatchReceive& receive, uint64_t at, const std::byte* data, uint32_t bytes) {
+        if (at >= receive.capacity || bytes == 0) return;
+        std::memcpy(static_cast<std::byte*>(receive.buffer) + at, data,
+                    std::min<uint64_t>(bytes, receive.capacity - at));
+    }
+    [[nodiscard]] static match::Arrival plain_arrival(const std::byte* data, uint32_t bytes) {
+        const auto head = match::EagerHeader::read(data);
+        const uint32_t data_bytes = bytes - static_cast<uint32_t>(sizeof head);
+        return {.envelope = head.envelope(), .bytes = data_bytes, .data = data + sizeof head, .data_bytes = data_bytes};
+    }
+    [[gnu::noinline]] void on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    /// A message was handed up that has matched, and all of it is in place.
+    [[gnu::always_inline]] void matched_now(MatchReceive& receive) {
+        if (receive.holder != nullptr) [[unlikely]]
+            return receive_done(receive);
+        core_.events.match_received_now(receive.face());
+    }
+    [[gnu::noinline]] bool take_up(MatchReceive& receive, const match::Record& record);
+    void fetch(MatchReceive& receive, const match::Place& place);
+    void has_data(MatchReceive& receive, Status status);
+    bool ask_for_data(MatchReceive& receive);
+    [[nodiscard]] bool source_gone(const MatchReceive& receive);
+    void not_matched(MatchPeer& from);
+    void receive_done(MatchReceive& receive);
+    void grant_more(MatchPeer& to, uint64_t bytes);
+    void tell_if_due(MatchPeer& to) {
+        if (to.in.granted.any_due()) tell_untold(to);
+    }
+    [[gnu::noinline]] void tell_untold(MatchPeer& to);
+    void offer(MatchPeer& to);
+    void offers_are_due() {
+        if (receiver_->flagged() != 0) [[unlikely]]
+            offers_due_ = true;
+    }
+
+    Core& core_;
+    Parts& parts_;
+    std::optional<match::Receiver> receiver_;
+    base::Spares<MatchReceive::Fetch> fetches_;
+    match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
+    /// Messages that a probe has taken out and that are with their senders: what is left of them at the end.
+    std::unordered_set<velo_match_message*> awaited_;
+    uint32_t fetching_ = 0;  ///< fetches under way
+    bool offers_due_ = false;
+};
+
+template <class Env>
+inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    if (bytes < sizeof(match::EagerHeader)) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    const match::Arrival arrival = plain_arrival(data, bytes);
+    if (!match::EagerHeader::read(data).is_plain()) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    if (!match::Unmatched::fits_inside(arrival.bytes, false)) return on_longer_eager(from, data, bytes);
+    match::PostedReceive* const fit = receiver_->match_plain(from.in, arrival.envelope);
+    if (fit == nullptr) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    auto& receive = static_cast<MatchReceive&>(*fit);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
+    base::copy_small(receive.buffer, arrival.data, std::min<uint64_t>(arrival.bytes, receive.capacity));
+    matched_now(receive);
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    const match::Arrival arrival = plain_arrival(data, bytes);
+    match::PostedReceive* const fit = receiver_->match_eager(from.in, arrival);
+    if (fit == nullptr) [[unlikely]]
+        return on_other_eager(from, data, bytes);
+    auto& receive = static_cast<MatchReceive&>(*fit);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
+    copy_in(receive, 0, arrival.data, arrival.data_bytes);
+    tell_if_due(from);
+    matched_now(receive);
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    if (bytes < sizeof(match::EagerHeader)) return parts_.matching.malformed();
+    const auto head = match::EagerHeader::read(data);
+    uint64_t number = 0;
+    uint32_t header_bytes = sizeof head;
+    const bool tells = (head.flags() & match::EagerHeader::kTellsNumber) != 0;
+    if (tells) {
+        if (bytes < sizeof head + sizeof number) return parts_.matching.malformed();
+        std::memcpy(&number, data + sizeof head, sizeof number);
+        header_bytes += sizeof number;
+    }
+    const match::Arrival arrival = {.envelope = head.envelope(),
+                                    .number = tells ? number | kTellsMatch : 0,
+                                    .bytes = bytes - header_bytes,
+                                    .data = data + header_bytes,
+                                    .data_bytes = bytes - header_bytes,
+                                    .keeps_number = tells};
+    if (!match::is_of_message(arrival.envelope)) return parts_.matching.malformed();
+    const match::Receiver::Result result = receiver_->on_eager(from.in, arrival);
+    if (result.outcome == Outcome::kUngranted) return parts_.matching.malformed();
+    if (result.outcome != Outcome::kMatched) {
+        if (tells) not_matched(from);
+        return;
+    }
+    auto& receive = static_cast<MatchReceive&>(*result.receive);
+    matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
+    copy_in(receive, 0, arrival.data, arrival.data_bytes);
+    tell_if_due(from);
+    if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
+    parts_.matching.is_self(from) ? receive_done(receive) : matched_now(receive);
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    using Head = match::EagerHeader;
+    match::RequestHeader header;
+    if (!match::read_header(header, data, bytes) || from.replies >= kRepliesMax)
+        return parts_.matching.malformed();
+    const std::byte* const behind = data + sizeof header;
+    const uint64_t bytes_behind = bytes - sizeof header;
+    const bool has_data = (header.head.flags() & Head::kHasData) != 0;
+    const bool has_handle = (header.head.flags() & Head::kHasHandle) != 0;
+    const bool tells = (header.head.flags() & Head::kTellsNumber) != 0;
+    if (!match::is_of_message(header.head.envelope()) || header.number == 0 ||
+        (header.number & kTellsMatch) != 0 || (has_data && bytes_behind != header.bytes) ||
+        (has_handle && (has_data || bytes_behind != sizeof(match::Place))) ||
+        (!has_data && !has_handle && bytes_behind != 0))
+        return parts_.matching.malformed();
+    const match::Arrival arrival = {.envelope = header.head.envelope(),
+                                    .number = header.number | (tells ? kTellsMatch : 0),
+                                    .bytes = header.bytes,
+                                    .data = has_data ? behind : nullptr,
+                                    .data_bytes = has_data ? static_cast<uint32_t>(header.bytes) : 0,
+                                    .handle = behind,
+                                    .handle_bytes = has_handle ? uint32_t{sizeof(match::Place)} : 0,
+                                    .keeps_number = tells,
+                                    .waiting_width =
+                                        static_cast<uint8_t>(header.head.flags() >> Head::kWaitingShift)};
+    const match::Receiver::Result result =
+        receiver_->on_request(from.in, arrival, header.age, (header.head.flags() & Head::kFirst) != 0);
+    Answer answer = {.number = header.number, .age = header.age};
+    const bool whole = arrival.data_bytes == arrival.bytes;
+    switch (result.outcome) {
+        case Outcome::kMatched:
+            answer.outcome = whole ? Answer::Outcome::kMatched : Answer::Outcome::kDataless;
+            break;
+        case Outcome::kRecorded:
+            answer.outcome = whole ? Answer::Outcome::kAccepted : Answer::Outcome::kDataless;
+            break;
+        case Outcome::kDataless: answer.outcome = Answer::Outcome::kDataless; break;
+        default: answer.outcome = Answer::Outcome::kRefused; break;
+    }
+    if (answer.outcome != Answer::Outcome::kRefused) grant_more(from, header.bytes);
+    answer.grant = match::GrantHeader::of(from.in.granted.take_untold());
+    parts_.matching.tell(from, WireTag::kAnswer, answer, true);
+    offers_are_due();
+    if (result.outcome != Outcome::kMatched) return not_matched(from);
+    auto& receive = static_cast<MatchReceive&>(*result.receive);
+    if (whole) {
+        matched(receive, MatchReceive::State::kDone, arrival.envelope, header.bytes);
+        copy_in(receive, 0, arrival.data, arrival.data_bytes);
+        return receive_done(receive);
+    }
+    matched(receive, from, arrival.envelope, header.number, header.bytes);
+    match::Place place;
+    if (has_handle) std::memcpy(&place, behind, sizeof place);
+    if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0) return fetch(receive, place);
+    if (ask_for_data(receive)) receive_done(receive);
+}
+
+/// The sender of a message waits for its receive.
+template <class Env>
+void MatchReceiving<Env>::not_matched(MatchPeer& from) {
+    from.asks = true;
+    if (parts_.matching.host() != HostState::kPresent) [[unlikely]]
+        parts_.matching.tell_left(from);
+}
+
+/// Data that a receive has asked the sender for is lost. Messages that were refused are not: their sender has stayed
+/// for them.
+template <class Env>
+void MatchReceiving<Env>::closed(MatchPeer& peer) {
+    const bool asked = asking_.any_of([&peer](const MatchReceive& receive) { return receive.from == &peer; });
+    receiver_->closed(peer.in);
+    offers_due_ = true;
+    if (asked) parts_.failures.report_lost(peer.peer, Owed::kSource, parts_.matching.host());
+}
+
+template <class Env>
+bool MatchReceiving<Env>::ask_for_data(MatchReceive& receive) {
+    if (fitting(receive) == 0) {
+        parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+        return true;
+    }
+    const uint64_t number = asking_.take(receive);
+    if (source_gone(receive)) return false;
+    parts_.matching.tell(*receive.from, WireTag::kClearToSend, match::ClearToSendHeader{receive.number, number});
+    return false;
+}
+
+template <class Env>
+void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::ReadyHeader header;
+    MatchReceive* const receive =
+        match::read_header(header, data, bytes) ? asking_.find(header.receive) : nullptr;
+    if (receive == nullptr || receive->from != &from) return parts_.matching.malformed();
+    asking_.release(header.receive);
+    fetch(*receive, header.place);
+}
+
+template <class Env>
+void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place) {
+    if (parts_.matching.is_self(*receive.from)) {
+        std::memcpy(receive.buffer, parts_.matching.sending.data_of(*receive.from, receive.number),
+                    fitting(receive));
+        return has_data(receive, Status::kOk);
+    }
+    if (source_gone(receive)) return;
+    MatchReceive::Fetch& fetch = fetches_.take();
+    ++fetching_;
+    fetch = {};
+    fetch.receive = &receive;
+    fetch.kind = VELO_RMA_GET;
+    fetch.owner = 1;
+    fetch.local = receive.buffer;
+    fetch.remote_address = place.address;
+    fetch.remote = place.handle;
+    fetch.bytes = fitting(receive);
+    parts_.transfers.post(*receive.from->peer, fetch);
+}
+
+template <class Env>
+void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
+    auto& fetch = static_cast<MatchReceive::Fetch&>(rma);
+    MatchReceive& receive = *fetch.receive;
+    fetches_.give_back(fetch);
+    --fetching_;
+    // Of a peer's end the host has heard.
+    if (status != Status::kPeerDead) has_data(receive, status);
+}
+
+/// True: the peer that has the data of a message has ended, and the receive goes on waiting.
+template <class Env>
+bool MatchReceiving<Env>::source_gone(const MatchReceive& receive) {
+    const MatchPeer& from = *receive.from;
+    if (!has_ended(parts_.matching.state_of(from))) [[likely]]
+        return false;
+    parts_.failures.report_lost(from.peer, Owed::kSource, parts_.matching.host());
+    return true;
+}
+
+template <class Env>
+void MatchReceiving<Env>::has_data(MatchReceive& receive, Status status) {
+    receive.face().status = static_cast<int>(status);
+    parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+    receive_done(receive);
+}
+
+template <class Env>
+void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
+    receive.state = MatchReceive::State::kDone;
+    velo_match_message* const message = receive.holder;
+    if (message == nullptr) [[likely]]
+        return core_.events.match_received(receive.face());
+    if (message->receive != nullptr) {
+        MatchReceive& wanted = *message->receive;
+        receive_message(message, wanted.buffer, wanted.capacity, wanted.face());
+        core_.events.match_received(wanted.face());
+    }
+}
+
+template <class Env>
+bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+                               velo_match_receive_t& face) {
+    auto& receive = *new (&face) MatchReceive(buffer, capacity);
+    const match::RecordRef found = receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in);
+    if (found != match::kNoRecord) return take_up(receive, receiver_->take(found));
+    offers_are_due();
+    return false;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& record) {
+    const match::Unmatched message(record);
+    MatchPeer& from = parts_.matching.peer_at(message.peer());
+    const uint64_t number = message.number();
+    const uint64_t bytes = message.bytes();
+    const bool whole = message.bytes_here() == bytes;
+    matched(receive, from, message.envelope(), number, bytes);
+    uint64_t at = 0;
+    receiver_->for_each_piece(record, [&](const std::byte* data, uint32_t piece) {
+        copy_in(receive, at, data, piece);
+        at += piece;
+    });
+    match::Place place;
+    const bool has_place = receiver_->read_handle(record, reinterpret_cast<std::byte*>(&place), sizeof place);
+    receiver_->release(record, from.finished ? nullptr : &from.in);
+    offers_are_due();
+    tell_if_due(from);
+    if (has_place && fitting(receive) != 0) {
+        fetch(receive, place);
+        return false;
+    }
+    if (!whole) {
+        if (!ask_for_data(receive)) return false;
+    } else if ((number & kTellsMatch) != 0) {
+        parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{receive.number});
+    }
+    receive.state = MatchReceive::State::kDone;
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
+    MatchReceive& receive = MatchReceive::of(face);
+    if (receive.state != MatchReceive::State::kPosted) return false;
+    receiver_->withdraw(receive);
+    receive.state = MatchReceive::State::kDone;
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& envelope,
+                                velo_match_status_t& status, velo_match_message** message) {
+    const match::Receiver::Probed probed = receiver_->probe(envelope, from == nullptr ? nullptr : &from->in);
+    if (!probed.found) {
+        offers_are_due();
+        return false;
+    }
+    status = {.source = probed.envelope.source, .tag = probed.envelope.tag, .bytes = probed.bytes};
+    if (message == nullptr) return true;
+    auto* const taken = new velo_match_message;
+    *message = taken;
+    if (probed.record != match::kNoRecord) {
+        taken->record = receiver_->take(probed.record);
+        return true;
+    }
+    // A receive of its envelope is the next that it matches.
+    taken->posted = true;
+    awaited_.insert(taken);
+    taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
+    post(&parts_.matching.peer_at(probed.peer), probed.envelope, taken->data.get(), probed.bytes, taken->place);
+    MatchReceive::of(taken->place).holder = taken;
+    return true;
+}
+
+template <class Env>
+bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
+                                          velo_match_receive_t& face) {
+    auto& receive = *new (&face) MatchReceive(buffer, capacity);
+    if (message->posted && !MatchReceive::of(message->place).done()) {
+        receive.state = MatchReceive::State::kMatched;  // its data goes to the message's own receive
+        message->receive = &receive;
+        return false;
+    }
+    const std::unique_ptr<velo_match_message> owner(message);
+    if (message->posted) awaited_.erase(message);
+    if (!message->posted) return take_up(receive, message->record);
+    receive.state = MatchReceive::State::kDone;
+    face.source = message->place.source;
+    face.tag = message->place.tag;
+    face.bytes = message->place.bytes;
+    face.status = message->place.status;
+    // The peer may have sent another length than it said at first.
+    const uint64_t here = fitting(MatchReceive::of(message->place));
+    if (here != 0) std::memcpy(buffer, message->data.get(), std::min(here, capacity));
+    return true;
+}
+
+template <class Env>
+void MatchReceiving<Env>::tell_untold(MatchPeer& to) {
+    const match::Room room = to.in.granted.take_untold();
+    if (!room.empty()) parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader::of(room));
+}
+
+template <class Env>
+void MatchReceiving<Env>::offer(MatchPeer& to) {
+    match::Offers::Batch batch;
+    if (!receiver_->next_offer(to.in, batch)) return;
+    const match::OffersHeader header = {.age = batch.age,
+                                        .count = static_cast<uint8_t>(batch.resend_all ? 0 : batch.count),
+                                        .resend_all = batch.resend_all};
+    std::array<std::byte, sizeof header + sizeof batch.receives> bytes;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::memcpy(bytes.data() + sizeof header, batch.receives.data(), header.count * sizeof batch.receives[0]);
+    ++core_.counters.match_offers;
+    parts_.matching.tell_bytes(
+        to, WireTag::kOffers, bytes.data(),
+        static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
+}
+
+/// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender of
+/// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to
+/// its share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
+template <class Env>
+void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
+    using match::Room;
+    const auto first = static_cast<uint64_t>(core_.options.params.unexpected_granted);
+    const bool is_first = to.granted.empty();
+    if (first == 0 || (!is_first && !match::Unmatched::fits_inside(bytes, false))) return;
+    const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
+    const auto share = [shares](const match::Budget& budget, size_t bytes_each) {
+        return std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
+    };
+    const uint64_t records_most =
+        std::min<uint64_t>(share(receiver_->record_budget(), sizeof(match::Record)), match::Granted::kRecordsMax);
+    Room room;
+    if (is_first) {
+        const uint64_t cells_most = share(receiver_->data_budget(), match::DataCells::kCellBytes);
+        room = {static_cast<uint32_t>(std::min(records_most, first)),
+                static_cast<uint32_t>(std::min(cells_most, first * kGrantCellsEach))};
+    } else {
+        const uint64_t left = to.in.granted.told().records();
+        const uint64_t waiting = to.in.offers.refusals.waiting_max();
+        const uint64_t granted = to.granted.records();
+        if (waiting <= left) return;
+        room = {static_cast<uint32_t>(std::min(std::max(waiting - left, granted), records_most - granted)), 0};
+    }
+    // Too much for the budget: then the peer makes a request for each message.
+    if (!room.empty() && receiver_->grant(to.in, room)) to.granted += room;
+}
+
+template <class Env>
+void MatchReceiving<Env>::drive() {
+    offers_due_ = false;
+    receiver_->for_each_flagged(
+        [&](const match::Receiver::Sender& sender) { offer(parts_.matching.peer_at(sender.peer)); });
+    while (match::Receiver::Sender* const sender = receiver_->next_to_restart()) {
+        ++core_.counters.match_offers;
+        parts_.matching.tell(
+            parts_.matching.peer_at(sender->peer), WireTag::kOffers,
+            match::OffersHeader{.age = receiver_->resend_all(*sender), .count = 0, .resend_all = 1});
+    }
+}
+
+}  // namespace velo

@@ -1,0 +1,366 @@
+/// Sending messages that the receiver matches: eagerly where it has granted room, otherwise on request.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <new>
+#include <span>
+#include <vector>
+
+#include "match/numbers.h"
+#include "velo/base/spares.h"
+#include "velo/core/send_queue.h"
+#include "velo/matching/match_requests.h"
+
+namespace velo {
+
+/// Owner: Matching. Thread: the engine's, under its lock.
+template <class Env>
+class MatchSending {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+
+    MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    /// Of any length, now or later. True: it is done.
+    bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
+              velo_match_send_t& face);
+    /// True: a short message has left, in granted room, and is done. False: nothing has happened.
+    [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
+    /// A message that was queued has left, or never will.
+    void left(velo_send_t& message, Status status);
+    /// Messages whose data could not be registered before.
+    [[nodiscard]] bool due() const { return !unready_.empty(); }
+    void drive() {
+        for (const Unready& next : std::exchange(unready_, {})) {
+            if (MatchSend* const send = numbers_.find(next.number)) make_ready(*send, next.receive);
+        }
+    }
+    /// Messages wait, or their data does.
+    [[nodiscard]] bool busy() const { return numbers_.taken() != 0 || leaving_ != 0; }
+    /// A message waits for a peer that will help it on.
+    [[nodiscard]] bool owes() const {
+        return leaving_ != 0 ||
+               numbers_.any_of([this](const MatchSend& send) { return fate_of(send) == Fate::kWaits; });
+    }
+    /// A peer has left or ended: the messages to it that it will never receive end.
+    [[gnu::cold]] void settle(MatchPeer& to);
+    /// Every message has ended, or its peer has. None is looked at again.
+    [[gnu::cold]] void close() {
+        numbers_ = {};
+        unready_.clear();
+    }
+    /// Of a message of this process to itself, of which it has the number.
+    [[nodiscard]] const void* data_of(const MatchPeer& self, uint64_t number) const {
+        const MatchSend* const send = find_send(self, number);
+        VELO_CHECK(send != nullptr, "a message to this process has gone");
+        return send->data;
+    }
+
+    // News of a receiver.
+
+    void on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_grant(MatchPeer& from, match::Room room) {
+        if (!from.out.granted(room)) parts_.matching.malformed();
+    }
+    void on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes);
+    void on_done(MatchPeer& from, const std::byte* data, uint32_t bytes);
+
+  private:
+    using WireTag = match::WireTag;
+    using Answer = match::AnswerHeader;
+
+    /// Shorter ones are sent along with each request.
+    static constexpr uint64_t kRefusedBytesMax = 128;
+
+    struct Unready {
+        uint64_t number;
+        uint64_t receive;
+    };
+
+    [[nodiscard]] static std::span<const std::byte> bytes_of(const void* data, uint64_t bytes) {
+        return {static_cast<const std::byte*>(data), bytes};
+    }
+    static constexpr uint32_t kShortBytesMax = EagerChoice::kBytesMin - 1;
+
+    [[nodiscard]] static bool has_choice(const MatchPeer& to, uint64_t bytes) {
+        return bytes >= EagerChoice::kBytesMin && bytes <= EagerChoice::kBytesMax && to.peer != nullptr &&
+               to.peer->path == VELO_PATH_ON_NODE;
+    }
+    /// A fetch is its way now, though it fits the path.
+    [[nodiscard]] static bool is_fetched(MatchPeer& to, uint64_t bytes) {
+        if (!has_choice(to, bytes)) return false;
+        if (to.choice == nullptr) to.choice = std::make_unique<EagerChoice>();
+        return !to.choice->eager(bytes);
+    }
+    /// The message has ended, for the choice of the next one's way.
+    void tell_choice(const MatchSend& send) const {
+        if (send.to->choice == nullptr || !has_choice(*send.to, send.bytes)) [[likely]]
+            return;
+        send.to->choice->ended(send.bytes, !send.fetched, [this] { return core_.system.now_ns(); });
+    }
+    void pump(MatchPeer& to);
+    void request(MatchSend& send, const match::WaitingSends::Machine::Next& next);
+    void leave(MatchSend& send, WireTag tag, std::span<const std::byte> header);
+    [[nodiscard]] bool expose(MatchSend& send);
+    void make_ready(MatchSend& send, uint64_t receive);
+    void send_done(MatchSend& send);
+    [[nodiscard]] Fate fate_of(const MatchSend& send) const {
+        return fate(Owed::kReceive, parts_.matching.host(), parts_.matching.state_of(*send.to));
+    }
+    [[gnu::cold]] void settle_one(MatchSend& send);
+    [[nodiscard]] MatchSend* find_send(const MatchPeer& from, uint64_t number) const {
+        MatchSend* const send = numbers_.find(number);
+        return send != nullptr && send->to == &from ? send : nullptr;
+    }
+
+    Core& core_;
+    Parts& parts_;
+    match::Numbers<MatchSend> numbers_;
+    base::Spares<MatchSend::Message> messages_;
+    std::vector<Unready> unready_;
+    uint32_t leaving_ = 0;  ///< messages that are in the queue of messages
+};
+
+template <class Env>
+bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
+    if (bytes > std::min(to.eager_bytes_max, kShortBytesMax) || parts_.matching.is_self(to) ||
+        !to.out.take_grant(bytes, false))
+        return false;
+    const auto head = match::EagerHeader::of(envelope, 0);
+    const MessageParts parts = {.header = &head,
+                                .payload = data,
+                                .header_bytes = sizeof head,
+                                .payload_bytes = static_cast<uint32_t>(bytes)};
+    if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
+        to.out.give_back_grant(bytes, false);
+        return false;
+    }
+    ++core_.counters.match_tx_eager;
+    return true;
+}
+
+template <class Env>
+bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
+                             bool synchronous, velo_match_send_t& face) {
+    auto& send = *new (&face) MatchSend;
+    send.to = &to;
+    send.data = data;
+    send.bytes = bytes;
+    send.synchronous = synchronous;
+    send.fetched = is_fetched(to, bytes);
+    if (bytes > to.eager_bytes_max || send.fetched || !to.out.take_grant(bytes, synchronous)) {
+        send.state = MatchSend::State::kWaits;
+        send.number = numbers_.take(send);
+        to.out.add(send, envelope);
+        pump(to);
+        if (fate_of(send) != Fate::kWaits) [[unlikely]]
+            settle_one(send);
+        return false;
+    }
+    ++core_.counters.match_tx_eager;
+    const auto head = match::EagerHeader::of(envelope, synchronous ? match::EagerHeader::kTellsNumber : 0);
+    std::array<std::byte, sizeof head + sizeof send.number> header;
+    uint32_t header_bytes = sizeof head;
+    std::memcpy(header.data(), &head, sizeof head);
+    send.state = synchronous ? MatchSend::State::kUnmatched : MatchSend::State::kEager;
+    if (synchronous) {
+        send.number = numbers_.take(send);
+        std::memcpy(header.data() + sizeof head, &send.number, sizeof send.number);
+        header_bytes += sizeof send.number;
+    }
+    if (parts_.matching.is_self(to)) {
+        parts_.matching.loop(WireTag::kEager, {header.data(), header_bytes}, bytes_of(data, bytes));
+        return !synchronous;
+    }
+    leave(send, WireTag::kEager, {header.data(), header_bytes});
+    if (send.leaving || synchronous) return false;
+    tell_choice(send);
+    return true;
+}
+
+template <class Env>
+void MatchSending<Env>::left(velo_send_t& message, Status status) {
+    auto& left = static_cast<MatchSend::Message&>(message);
+    MatchSend& send = *left.send;
+    messages_.give_back(left);
+    send.leaving = false;
+    --leaving_;
+    if (status != Status::kOk) return settle_one(send);
+    if (send.state == MatchSend::State::kEager) send_done(send);
+}
+
+template <class Env>
+void MatchSending<Env>::settle(MatchPeer& to) {
+    numbers_.for_each([&](MatchSend& send) {
+        if (send.to == &to) settle_one(send);
+    });
+    // Messages that wait were ended with their requests, which may be gone.
+    if (parts_.matching.host() != HostState::kPresent) to.out = {};
+}
+
+/// Of a peer that has failed the host has heard, and what waits for it goes on waiting.
+template <class Env>
+void MatchSending<Env>::settle_one(MatchSend& send) {
+    if (send.leaving) return;  // left() follows
+    const Fate fate = fate_of(send);
+    if (fate == Fate::kLost) return parts_.failures.report_lost(send.to->peer, Owed::kReceive, parts_.matching.host());
+    if (fate == Fate::kVoid && parts_.matching.host() != HostState::kPresent) send_done(send);
+}
+
+template <class Env>
+void MatchSending<Env>::pump(MatchPeer& to) {
+    using Next = match::WaitingSends::Machine::Next;
+    for (;;) {
+        const Next next = to.out.waiting().next(kMatchWindow);
+        switch (next.kind) {
+            case Next::Kind::kNothing: return;
+            case Next::Kind::kEnd: parts_.matching.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
+            case Next::Kind::kRequest: request(static_cast<MatchSend&>(*next.ref), next); break;
+        }
+    }
+}
+
+template <class Env>
+void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Machine::Next& next) {
+    ++core_.counters.match_tx_requests;
+    MatchPeer& to = *send.to;
+    const match::Envelope& envelope = send.pending.envelope;
+    // Data that is refused travels for nothing.
+    const bool in_vain = to.refuses && !next.wanted && send.bytes > kRefusedBytesMax;
+    const bool is_long = send.bytes > to.eager_bytes_max || send.fetched;
+    const bool with_data = !is_long && !send.leaving && !in_vain;
+    const bool with_handle = !with_data && is_long && !parts_.matching.is_self(to) && expose(send);
+    using Head = match::EagerHeader;
+    const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (next.first ? Head::kFirst : 0) |
+                           (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0) |
+                           static_cast<uint32_t>(std::bit_width(next.waiting - 1)) << Head::kWaitingShift;
+    const match::RequestHeader header = {.head = match::EagerHeader::of(envelope, flags),
+                                         .age = next.age,
+                                         .number = send.number,
+                                         .bytes = send.bytes};
+    std::array<std::byte, sizeof header + sizeof(match::Place)> bytes;
+    uint32_t header_bytes = sizeof header;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    if (with_handle) {
+        const match::Place place = send.place();
+        std::memcpy(bytes.data() + header_bytes, &place, sizeof place);
+        header_bytes += sizeof place;
+    }
+    if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
+    if (parts_.matching.is_self(to))
+        return parts_.matching.loop(WireTag::kRequest, {bytes.data(), header_bytes},
+                                    bytes_of(send.data, send.bytes));
+    leave(send, WireTag::kRequest, {bytes.data(), header_bytes});
+}
+
+/// With all of its data, at once or by left().
+template <class Env>
+void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
+    MatchSend::Message& message = messages_.take();
+    VELO_CHECK(header.size() <= message.header.size(), "a header is longer than all kinds of them");
+    message.send = &send;
+    std::memcpy(message.header.data(), header.data(), header.size());
+    message.data[0] = message.header.data();
+    message.bytes[0] = static_cast<uint32_t>(header.size());
+    message.data[1] = send.data;
+    message.bytes[1] = static_cast<uint32_t>(send.bytes);
+    message.tag = static_cast<uint8_t>(tag);
+    send.leaving = !parts_.queue.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
+    leaving_ += send.leaving;
+    if (!send.leaving) messages_.give_back(message);
+}
+
+template <class Env>
+bool MatchSending<Env>::expose(MatchSend& send) {
+    if (send.registered || parts_.matching.is_self(*send.to)) return true;
+    send.registered = parts_.registrations.add(const_cast<void*>(send.data), send.bytes, kAccessRead,
+                                               send.handle) == Status::kOk;
+    return send.registered;
+}
+
+template <class Env>
+void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
+    if (!expose(send)) return unready_.push_back({send.number, receive});
+    parts_.matching.tell(*send.to, WireTag::kReady, match::ReadyHeader{receive, send.place()});
+}
+
+template <class Env>
+void MatchSending<Env>::send_done(MatchSend& send) {
+    tell_choice(send);
+    if (send.registered) parts_.registrations.remove(send.handle);
+    if (send.number != 0) numbers_.release(send.number);
+    core_.events.match_sent(send.face());
+}
+
+template <class Env>
+void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    Answer answer;
+    if (!match::read_header(answer, data, bytes)) return parts_.matching.malformed();
+    MatchSend* const send = find_send(from, answer.number);
+    if (send == nullptr || send->state != MatchSend::State::kWaits) return parts_.matching.malformed();
+    on_grant(from, answer.grant.room());
+    match::WaitingSends& waiting = from.out.waiting();
+    if (answer.outcome == Answer::Outcome::kRefused) {
+        if (!waiting.refused(*send, answer.age)) return parts_.matching.malformed();
+        ++core_.counters.match_refused;
+        from.refuses = true;
+        return pump(from);
+    }
+    const bool has_data = answer.outcome != Answer::Outcome::kDataless;
+    // A refusal may be of an older age, and the request of this one still be leaving.
+    if (send->leaving || (has_data && send->bytes > from.eager_bytes_max) || !from.out.accepted(*send))
+        return parts_.matching.malformed();
+    if (!has_data) {
+        send->state = MatchSend::State::kDataless;
+    } else if (send->synchronous && answer.outcome != Answer::Outcome::kMatched) {
+        send->state = MatchSend::State::kUnmatched;
+    } else {
+        send_done(*send);
+    }
+    pump(from);
+}
+
+template <class Env>
+void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::OffersHeader header;
+    decltype(match::Offers::Batch::receives) receives;
+    if (!match::read_header(header, data, bytes) || header.count > receives.size() ||
+        bytes != sizeof header + header.count * sizeof receives[0])
+        return parts_.matching.malformed();
+    std::memcpy(receives.data(), data + sizeof header, header.count * sizeof receives[0]);
+    match::WaitingSends& waiting = from.out.waiting();
+    if (header.resend_all != 0) {
+        from.refuses = false;
+        waiting.resend_all(header.age);
+    } else {
+        waiting.offered(header.age, receives.data(), header.count);
+    }
+    pump(from);
+}
+
+template <class Env>
+void MatchSending<Env>::on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::ClearToSendHeader header;
+    MatchSend* const send =
+        match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
+    if (send == nullptr || send->state != MatchSend::State::kDataless) return parts_.matching.malformed();
+    make_ready(*send, header.receive);
+}
+
+template <class Env>
+void MatchSending<Env>::on_done(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    match::DoneHeader header;
+    MatchSend* const send =
+        match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
+    const bool expected =
+        send != nullptr && !send->leaving &&
+        (send->state == MatchSend::State::kDataless || send->state == MatchSend::State::kUnmatched);
+    if (!expected) return parts_.matching.malformed();
+    send_done(*send);
+}
+
+}  // namespace velo

@@ -1,0 +1,57 @@
+/// Options that the engine is opened with, checked and translated (velo/options/options.h makes it from parameters).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "flowctl/plan.h"
+#include "rma/rails.h"
+#include "velo/device/device.h"
+#include "velo/device/network_device.h"
+#include "velo/shm/on_node.h"
+#include "velo/velo.h"
+#include "velo/wire/engine_wire.h"
+#include "velo/wire/shared_settings.h"
+
+namespace velo {
+
+struct EngineOptions {
+    velo_identity_t identity{};
+    velo_host_t host{};
+    velo_params_t params{};
+    SharedSettings settings;
+    flowctl::Plan plan;
+    shm::OnNodeConfig on_node;
+    DeviceConfig device;
+    NetworkOptions network;
+    uint32_t node = 0;  ///< in this job; the device may number nodes otherwise
+    bool device_used = false;
+    bool network_used = false;    ///< and it is that of a network
+    bool network_wanted = false;  ///< by the user: without it velo is not used at all
+    std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
+    bool single_copy = true;
+    std::optional<CoopMethod> block_way;  ///< of blocks between processes of the node; none: as measured
+    uint32_t chunk_bytes = 262144;       ///< most of one get or put through the device
+    uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
+    bool window_adaptive = false;        ///< less, by measuring
+    rma::RailsSettings rails;
+    std::optional<rma::StaticAllocation> static_rails;  ///< of the job's nodes, under that policy
+    /// Rails on which a node of the job sends under static allocation; 0: another policy, or no such node.
+    [[nodiscard]] rma::RailMask static_column(uint32_t of) const {
+        if (!static_rails || of >= static_rails->nodes() || static_rails->rails() == 0) return 0;
+        return rma::repeat_column(static_rails->column(of), static_rails->rails(), rails.rails);
+    }
+    /// The network's device has `count` of the rails that the user wants. False: too few for static allocation.
+    [[nodiscard]] bool have_rails(uint32_t count) {
+        rails.rails = count;
+        const bool enough = !static_rails || count >= static_rails->rails();
+        if (!enough) static_rails.reset();
+        rails.own_column = static_column(node);
+        return enough;
+    }
+    /// More ranks of the job than CPUs on this host: a peer that has its part in anything may not be running.
+    bool shares_cpus = false;
+};
+
+}  // namespace velo

@@ -1,0 +1,131 @@
+/// Atomics. All of them are executed by the CPU of the process whose memory it is, so that they are coherent
+/// with its own and with each other, whichever way they came.
+#pragma once
+
+#include <cstring>
+
+#include "velo/base/check.h"
+#include "velo/base/intrusive_queue.h"
+#include "velo/device/device.h"
+#include "velo/rendezvous/pending_op.h"
+#include "velo/velo.h"
+#include "velo/wire/engine_wire.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class Atomics {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using State = TransferState<typename Env::Peer>;
+    using Op = PendingOp<typename Env::Peer>;
+
+    Atomics(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+
+    void enqueue(State& state) { queue_.push_back(&state); }
+    /// One that the device did not begin, before those that were posted after it.
+    void requeue(State& state) { returned_.push_back(&state); }
+    [[nodiscard]] bool empty() const { return queue_.empty() && returned_.empty(); }
+    /// Posts what waits, as far as there is room. Returns how many.
+    uint32_t drive();
+    bool post(State& state);
+    void done(State& state, Status status, uint64_t old_value);
+    /// Calls visit(state) for each that waits.
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        for (const auto* queue : {&returned_, &queue_}) {
+            for (const Transfer* at = queue->front(); at != nullptr; at = at->next)
+                visit(static_cast<const State&>(*at));
+        }
+    }
+
+  private:
+    Status post_to_device(State& state);
+
+    Core& core_;
+    Parts& parts_;
+    base::IntrusiveQueue<Transfer> returned_;  ///< by the device, to be posted again before all others
+    base::IntrusiveQueue<Transfer> queue_;     ///< waiting for a cookie, or for the device
+};
+
+template <class Env>
+uint32_t Atomics<Env>::drive() {
+    uint32_t started = 0;
+    while (!empty() && !parts_.pending.full()) {
+        base::IntrusiveQueue<Transfer>& queue = returned_.empty() ? queue_ : returned_;
+        auto* state = static_cast<State*>(queue.pop_front());
+        if (!post(*state)) {
+            queue.push_front(state);
+            break;
+        }
+        ++started;
+    }
+    return started;
+}
+
+/// False: it has to wait for room in the device's queue.
+template <class Env>
+bool Atomics<Env>::post(State& state) {
+    if (state.peer->path == VELO_PATH_DEVICE) {
+        const Status status = post_to_device(state);
+        if (status == Status::kOk) return true;
+        if (status == Status::kAgain) {
+            ++core_.counters.rma_held;
+            return false;
+        }
+    }
+    const velo_rma_t& op = *state.op;
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kAtomic;
+    waiting.state = &state;
+    parts_.messages.send_control(*state.peer, {.opcode = Opcode::kAtomic,
+                                               .atomic = static_cast<uint8_t>(op.atomic),
+                                               .width = static_cast<uint8_t>(op.width),
+                                               .cookie = waiting.cookie,
+                                               .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
+                                               .key = op.remote.on_node_key,
+                                               .value = op.operand,
+                                               .compare = op.compare});
+    return true;
+}
+
+/// Likewise; kUnsupported: the device does not have this operation.
+template <class Env>
+Status Atomics<Env>::post_to_device(State& state) {
+    const velo_rma_t& op = *state.op;
+    const bool add = op.atomic == VELO_ATOMIC_ADD;
+    if (op.width != 8 || op.remote.device_key == 0 || !core_.device->traits().atomics ||
+        (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
+        return Status::kUnsupported;
+    }
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kDeviceAtomic;
+    waiting.state = &state;
+    RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
+                              .cookie = waiting.index(),
+                              .peer = state.peer->device_addr(),
+                              .nla = op.remote.nla[1] + (op.remote_address - op.remote.base),
+                              .key = op.remote.device_key,
+                              .bytes = 8,
+                              .operand = op.operand,
+                              .compare = op.compare};
+    const Status status = parts_.rails.post_atomic(state, waiting, operation);
+    if (status != Status::kOk) parts_.pending.release(waiting);
+    return status;
+}
+
+template <class Env>
+void Atomics<Env>::done(State& state, Status status, uint64_t old_value) {
+    velo_rma_t& op = *state.op;
+    if (status == Status::kAtuFault && parts_.transfers.find_remote(state)) {
+        const bool posted = post(state);
+        VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
+        return;
+    }
+    if (status == Status::kOk && op.local != nullptr) std::memcpy(op.local, &old_value, op.width);
+    parts_.transfers.finished(op, status);
+}
+
+}  // namespace velo::rma

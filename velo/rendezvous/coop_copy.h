@@ -1,0 +1,592 @@
+/// Cooperative copy: blocks that two processes of a node move together.
+///
+/// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
+/// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader
+/// from the back, with direct copies; or the owner sends its chunks through the ring, and the reader only
+/// unpacks. CopyChoice finds out which is faster, but not before so much was fetched that the ring's pages are
+/// worth what they cost. An owner that computes takes no part; after some polls the reader goes on alone. If
+/// direct copies are not permitted, the owner sends everything. Two that fetch from each other by
+/// direct copies read their own blocks first, and help with what is left then.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "rma/copy_choice.h"
+#include "velo/base/copy.h"
+#include "velo/base/lock.h"
+#include "velo/device/device.h"
+#include "velo/rendezvous/pending_op.h"
+#include "velo/velo.h"
+#include "velo/wire/engine_wire.h"
+#include "velo/wire/shared_block.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
+template <class Env>
+class CoopCopy {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+
+    /// Gets on the node from this size are moved by both ends, in blocks of at most the other.
+    static constexpr uint32_t kBytesMin = 16u << 10;
+    static constexpr uint32_t kBlockBytesMax = 64u << 20;
+
+    CoopCopy(Core& core, Parts& parts) : core_(core), parts_(parts) {
+        for (uint32_t slot = Core::kCoopBlocks; slot-- > 0;) free_.push_back(static_cast<uint8_t>(slot));
+    }
+
+    /// Takes a chunk of a get over. False: all blocks are in use.
+    bool begin(State& state, const Chunk& chunk);
+    [[nodiscard]] bool fetching() const { return !active_.empty(); }
+    [[nodiscard]] bool assisting() const { return !assists_.empty(); }
+    uint32_t drive_blocks();
+    uint32_t drive_assists();
+    void on_call(Peer& peer, const EngineHeader& header);
+    void on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    /// The owner says how its part ended: `missing` bytes that it had claimed will not come.
+    void owner_done(const Op& op, Status status, uint64_t missing);
+    void peer_failed(Peer& peer);
+    [[nodiscard]] bool assists(const Peer& peer) const {
+        return std::any_of(assists_.begin(), assists_.end(),
+                           [&](const Assist& assist) { return assist.peer == &peer; });
+    }
+    /// Bytes of an operation's block that have ended, and those that have not.
+    [[nodiscard]] uint32_t ended_bytes(const Op& op) const { return blocks_[op.block].shared.ended_bytes(); }
+    [[nodiscard]] uint32_t left_bytes(const Op& op) const { return blocks_[op.block].shared.left_bytes(); }
+    /// Calls visit(peer, offset, bytes left) for each part that this process has in a peer's block.
+    template <class Visit>
+    void for_each_assist(Visit&& visit) const {
+        for (const Assist& assist : assists_) visit(*assist.peer, assist.moving.offset, assist.moving.bytes);
+    }
+
+  private:
+    /// A block that this process fetches.
+    struct Block {
+        base::ReaderBlock shared;
+        Op* waiting = nullptr;
+        Peer* peer = nullptr;
+        State* state = nullptr;
+        std::byte* local = nullptr;
+        uint64_t remote = 0;  ///< address in the peer
+        uint64_t nla = 0;     ///< of the same, in its on-node ATU
+        uint32_t key = 0;
+        uint64_t offset = 0;   ///< in its transfer
+        uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
+        bool both = false;     ///< the peer fetches from here, too
+        bool far = false;      ///< its core is
+        CoopMethod method{};
+        Status status = Status::kOk;
+    };
+    /// This process's part in a block that a peer fetches from here.
+    struct Assist {
+        base::SharedBlock shared;
+        Peer* peer = nullptr;
+        Cookie cookie{};
+        uint32_t key = 0;
+        uint64_t nla = 0;
+        uint64_t source = 0;
+        uint64_t destination = 0;  ///< in the peer, for direct copies
+        uint32_t base_offset = 0;  ///< of a named part in its block
+        base::BlockPart moving = {};  ///< left of the part that was taken last
+        uint16_t slot = 0;
+        CoopMethod method{};
+        bool claims = true;  ///< there may be more to claim
+    };
+
+    /// Data of a block in one message of the ring, and so much at a time before others get their turn.
+    static constexpr uint32_t kPieceBytes = 32u << 10;
+    static constexpr uint32_t kBytesPerTurn = 256u << 10;
+    /// How far the peer's core is, is measured each 2 MiB: less than a hundredth of what they take.
+    static constexpr uint32_t kMeasureShift = 21;
+    /// Of those pieces, one of this number is timed by both ends: odd, so that it is each one of a block in turn.
+    static constexpr uint32_t kPiecesPerMeasure = 3;
+    /// Polls without data from a near peer, after which its part is taken over.
+    static constexpr uint32_t kPatiencePolls = 64;
+    /// Blocks that are begun as if a peer still fetched from here, after it did so at the same time.
+    static constexpr uint32_t kBothBlocks = 16;
+    /// Parts of a peer's blocks that are asked for by name: once for each thread whose direct copy was
+    /// refused.
+    static constexpr uint32_t kNamedPartsMax = 4 * Core::kCoopBlocks;
+
+    /// A measured time as a header says it, in which 0 is none.
+    [[nodiscard]] static uint32_t header_ns(uint64_t ns) {
+        return static_cast<uint32_t>(std::clamp<uint64_t>(ns, 1, UINT32_MAX));
+    }
+    [[nodiscard]] CoopMethod method_for(Block& block);
+    [[nodiscard]] CoopMethod ring_to(const Peer& peer) const;
+    [[nodiscard]] static CopyChoice& choice(const Block& block);
+    void measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns, uint64_t owner_ns = 0);
+    [[nodiscard]] bool reads_first(const Assist& assist) const;
+    void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
+    bool take_own_chunk(uint32_t slot);
+    void close(Block& block, Status status);
+    bool end_if_done(uint32_t slot);
+    [[nodiscard]] bool add_assist(const Assist& assist);
+    bool advance_assist(size_t index, uint32_t& moved);
+    bool push_pieces(Assist& assist, uint32_t& moved);
+    void send_done(const Assist& assist, Status status);
+
+    Core& core_;
+    Parts& parts_;
+    std::vector<Block> blocks_;  ///< none before the first is used
+    std::vector<uint8_t> free_;
+    std::vector<uint8_t> active_;
+    std::vector<Assist> assists_;
+    uint32_t pieces_ = 0;
+    bool assisting_ = false;  ///< drive_assists() is running
+};
+
+// The reader's side.
+
+/// False: all blocks are in use.
+template <class Env>
+bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
+    if (free_.empty()) return false;
+    const velo_rma_t& op = *state.op;
+    Peer& peer = *state.peer;
+    const uint64_t remote = op.remote_address + chunk.offset;
+    uint64_t nla = 0;
+    uint64_t address = 0;
+    for (;;) {
+        nla = op.remote.nla[0] + (remote - op.remote.base);
+        const Status status = core_.on_node.atu_of(peer.node_index())
+                                  .translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
+        if (status == Status::kOk && address == remote) break;
+        if (!parts_.transfers.find_remote(state)) {
+            parts_.transfers.chunk_done(state, chunk.bytes, Status::kAtuFault);
+            return true;
+        }
+    }
+    if (blocks_.empty()) blocks_.resize(Core::kCoopBlocks);
+    const uint8_t slot = free_.back();
+    Block& block = blocks_[slot];
+    block = {.shared = block.shared,
+             .peer = &peer,
+             .state = &state,
+             .local = static_cast<std::byte*>(op.local) + chunk.offset,
+             .remote = remote,
+             .nla = nla,
+             .key = op.remote.on_node_key,
+             .offset = chunk.offset,
+             .both = peer.both_blocks != 0 || assists(peer),
+             .far = core_.on_node.far(peer.node_index())};
+    if (peer.both_blocks != 0) --peer.both_blocks;
+    free_.pop_back();
+    active_.push_back(slot);
+    if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
+    Op& waiting = *parts_.pending.take();
+    waiting.kind = Op::Kind::kCoopBlock;
+    waiting.state = &state;
+    waiting.offset = chunk.offset;
+    waiting.bytes = chunk.bytes;
+    waiting.block = slot;
+    block.waiting = &waiting;
+    block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
+    block.method = method_for(block);
+    call_owner(block, {0, chunk.bytes}, slot, false);
+    return true;
+}
+
+template <class Env>
+CoopMethod CoopCopy<Env>::method_for(Block& block) {
+    Peer& peer = *block.peer;
+    const uint32_t bytes = block.shared.bytes();
+    if (((peer.fetched_bytes ^ (peer.fetched_bytes + bytes)) >> kMeasureShift) != 0)
+        core_.on_node.measure_next(peer.node_index());
+    peer.fetched_bytes += bytes;
+    if (!peer.direct) return ring_to(peer);
+    if (core_.options.block_way) [[unlikely]]
+        return *core_.options.block_way;
+    return choice(block).choose(bytes, core_.on_node.pays_for_pages(peer.fetched_bytes));
+}
+
+/// Without anything measured.
+template <class Env>
+CoopMethod CoopCopy<Env>::ring_to(const Peer& peer) const {
+    return core_.on_node.far(peer.node_index()) ? CoopMethod::kRingNontemporal : CoopMethod::kRing;
+}
+
+template <class Env>
+CopyChoice& CoopCopy<Env>::choice(const Block& block) {
+    std::unique_ptr<CopyChoices>& choices = block.peer->copy_choices;
+    if (choices == nullptr) choices = std::make_unique<CopyChoices>();
+    return choices->of(block.shared.bytes(), block.both, block.far);
+}
+
+/// A copy of a part of the block took this process so long, and the owner before it.
+template <class Env>
+void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns,
+                             uint64_t owner_ns) {
+    CopyChoice& choice = CoopCopy::choice(block);
+    const uint32_t before = choice.switches();
+    choice.measured(method, bytes, reader_ns, owner_ns);
+    core_.counters.copy_switches += choice.switches() - before;
+}
+
+/// `named`: the owner is to send this part. Otherwise it takes chunks of it.
+template <class Env>
+void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
+    const CoopCall call = {part.bytes, block.shared.generation(), slot};
+    parts_.messages.send_control(*block.peer,
+                                 {.opcode = Opcode::kCoop,
+                                  .status = static_cast<uint8_t>(named ? ring_to(*block.peer) : block.method),
+                                  .cookie = block.waiting->cookie,
+                                  .nla = block.nla + part.offset,
+                                  .key = block.key,
+                                  .last = named,
+                                  .value = call.pack(),
+                                  .compare = named ? part.offset : reinterpret_cast<uint64_t>(block.local)});
+}
+
+/// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
+template <class Env>
+uint32_t CoopCopy<Env>::drive_blocks() {
+    uint32_t moved = 0;
+    // An upcall may change the list, so nothing of it is held across one.
+    for (size_t i = 0; i < active_.size(); ++i) {
+        const uint8_t slot = active_[i];
+        Block& block = blocks_[slot];
+        Peer& peer = *block.peer;
+        if (block.shared.closed()) continue;
+        if (!block.shared.intact(core_.on_node.coop_claims(slot))) [[unlikely]] {
+            close(block, Status::kProtocol);
+            end_if_done(slot);
+            continue;
+        }
+        if (!peer.direct) continue;
+        if (block.method != CoopMethod::kDirect) {
+            const uint32_t silent = core_.clock.polls() - peer.heard;
+            if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
+            peer.assists = false;
+        }
+        if (take_own_chunk(slot)) ++moved;
+    }
+    return moved;
+}
+
+/// False: there was nothing left to take.
+template <class Env>
+bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
+    Block& block = blocks_[slot];
+    const base::BlockPart part =
+        block.shared.claim_back(core_.on_node.coop_claims(slot), block.both ? kBytesPerTurn : 0);
+    if (part.bytes == 0) {
+        close(block, Status::kOk);
+        end_if_done(slot);
+        return false;
+    }
+    const int32_t pid = core_.on_node.pid(block.peer->node_index());
+    ++block.copying;
+    Status status = Status::kOk;
+    uint64_t ns = 0;
+    {
+        // The block cannot end meanwhile: what is copied here is not accounted for yet.
+        base::Unlocked unlocked(core_.lock);
+        const uint64_t begin = core_.clock.read();
+        status =
+            core_.system.copy_from(pid, block.local + part.offset, block.remote + part.offset, part.bytes);
+        ns = core_.clock.read() - begin;
+    }
+    --block.copying;
+    if (status == Status::kOk) measured(block, CoopMethod::kDirect, part.bytes, ns);
+    if (status == Status::kUnsupported) {
+        parts_.transfers.give_up_direct(*block.peer);
+        call_owner(block, part, 0, true);
+        return true;
+    }
+    status = core_.on_node.atu_of(block.peer->node_index()).after_copy(status, block.nla, block.key);
+    block.shared.end(part.bytes);
+    core_.counters.rma_get_bytes += part.bytes;
+    if (status != Status::kOk) close(block, status);
+    end_if_done(slot);
+    return true;
+}
+
+/// Nothing of the block can be claimed any more. It ends when all that was claimed is accounted for.
+template <class Env>
+void CoopCopy<Env>::close(Block& block, Status status) {
+    if (block.status == Status::kOk) block.status = status;
+    if (block.shared.closed()) return;
+    const auto slot = static_cast<uint32_t>(&block - blocks_.data());
+    if (!block.shared.close(core_.on_node.coop_claims(slot), block.status == Status::kOk)) {
+        // Which bytes the owner still brings is not known.
+        ++core_.counters.engine_malformed;
+        if (block.status == Status::kOk) block.status = Status::kProtocol;
+        block.shared.write_off();
+    }
+    // Nothing more comes from the dead.
+    if (block.peer->ended()) block.shared.write_off();
+}
+
+/// True: the block is done with, and its slot free.
+template <class Env>
+bool CoopCopy<Env>::end_if_done(uint32_t slot) {
+    Block& block = blocks_[slot];
+    if (block.copying != 0 || block.shared.due_bytes() != 0) return false;
+    close(block, Status::kOk);
+    State& state = *block.state;
+    const Status status = block.status;
+    const uint64_t offset = block.offset;
+    const uint32_t bytes = block.shared.bytes();
+    parts_.pending.release(*block.waiting);
+    --block.peer->coop_blocks;
+    free_.push_back(static_cast<uint8_t>(slot));
+    active_.erase(std::find(active_.begin(), active_.end(), slot));
+    if (status == Status::kAtuFault) {
+        parts_.transfers.chunk_refused(state, offset, bytes);
+    } else if (status == Status::kBadMemory) {
+        parts_.transfers.memory_refused(state, offset, bytes);
+    } else {
+        parts_.transfers.chunk_done(state, bytes, status);
+    }
+    return true;
+}
+
+template <class Env>
+void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes) {
+    const Op* op = parts_.pending.find(header.cookie);
+    const bool written = header.compare != 0;
+    const uint64_t length =
+        written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(CoopDataHeader));
+    if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    Block& block = blocks_[op->block];
+    if (!block.shared.end_part(header.value, length)) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    peer.heard = core_.clock.polls();
+    peer.assists = true;
+    if (written) {
+        if (header.key != 0) measured(block, CoopMethod::kDirect, length, 0, header.key);
+        core_.counters.rma_get_bytes += length;
+    } else {
+        const uint64_t begin = header.key != 0 ? core_.clock.read() : 0;
+        std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
+        if (header.key != 0 && block.method != CoopMethod::kDirect)
+            measured(block, block.method, length, core_.clock.read() - begin, header.key);
+        (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
+    }
+    end_if_done(op->block);
+}
+
+/// A block's operation ends when everything that was claimed of it is accounted for.
+template <class Env>
+void CoopCopy<Env>::owner_done(const Op& op, Status status, uint64_t missing) {
+    blocks_[op.block].shared.end(missing);
+    close(blocks_[op.block], status);
+    end_if_done(op.block);
+}
+
+template <class Env>
+void CoopCopy<Env>::peer_failed(Peer& peer) {
+    for (Assist& assist : assists_) {
+        if (assist.peer == &peer) assist.claims = false, assist.moving = {};
+    }
+    for (uint32_t slot = 0; slot < blocks_.size(); ++slot) {
+        Block& block = blocks_[slot];
+        const bool active = std::find(active_.begin(), active_.end(), slot) != active_.end();
+        if (!active || block.peer != &peer) continue;
+        close(block, Status::kPeerDead);
+        block.shared.write_off();
+        end_if_done(slot);
+    }
+}
+
+// The owner's side.
+
+template <class Env>
+void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
+    const CoopCall call = CoopCall::unpack(header.value);
+    Assist assist = {.shared = {call.bytes, call.generation},
+                     .peer = &peer,
+                     .cookie = header.cookie,
+                     .key = header.key,
+                     .nla = header.nla,
+                     .slot = call.slot,
+                     .method = static_cast<CoopMethod>(std::min<size_t>(header.status, kCoopMethods - 1))};
+    const bool by_name = header.last != 0;
+    if (by_name) {
+        assist.claims = false;
+        assist.moving.bytes = call.bytes;
+    }
+    if (peer.path != VELO_PATH_ON_NODE || call.slot >= Core::kCoopBlocks || call.bytes == 0 ||
+        call.bytes > kBlockBytesMax ||
+        core_.on_node.atu().view().translate(assist.nla, call.bytes, assist.key, kAccessRead,
+                                             assist.source) != Status::kOk) {
+        ++core_.counters.atu_faults;
+        send_done(assist, Status::kAtuFault);
+        return;
+    }
+    if (peer.coop_blocks != 0) peer.both_blocks = kBothBlocks;
+    // Named parts are counted from the block's beginning, and so is what answers them.
+    assist.destination = header.compare;
+    assist.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;
+    if (!add_assist(assist)) {
+        ++core_.counters.engine_malformed;
+        send_done(assist, Status::kProtocol);
+    }
+}
+
+/// False: more than a peer can have. Its slot serves one block at a time, so an earlier one, of which nothing
+/// is under way here, was moved without us.
+template <class Env>
+bool CoopCopy<Env>::add_assist(const Assist& assist) {
+    uint32_t parts = 0;
+    for (Assist& other : assists_) {
+        if (other.peer != assist.peer || other.claims != assist.claims) continue;
+        if (!assist.claims) {
+            ++parts;
+        } else if (other.slot == assist.slot) {
+            if (other.moving.bytes != 0) return false;
+            other = assist;
+            return true;
+        }
+    }
+    if (parts >= kNamedPartsMax) return false;
+    assists_.push_back(assist);
+    return true;
+}
+
+template <class Env>
+uint32_t CoopCopy<Env>::drive_assists() {
+    if (assisting_) return 0;
+    assisting_ = true;
+    uint32_t moved = 0;
+    for (size_t i = 0; i < assists_.size(); ++i) {
+        if (advance_assist(i, moved)) continue;
+        assists_.erase(assists_.begin() + static_cast<ptrdiff_t>(i));
+        --i;
+    }
+    assisting_ = false;
+    return moved;
+}
+
+/// False: this process's part in the block is over. Only this function takes helps away, so their places
+/// stay while the lock is given up.
+template <class Env>
+bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
+    Peer& peer = *assists_[index].peer;
+    uint32_t turn = 0;
+    while (turn < kBytesPerTurn) {
+        Assist& assist = assists_[index];  // looked up again after the lock was given up
+        if (peer.ended()) return false;
+        if (assist.moving.bytes == 0 && assist.claims) {
+            if (reads_first(assist)) return true;
+            assist.moving = assist.shared.claim_front(core_.on_node.coop_claims_of(peer.node_index(), assist.slot));
+        }
+        if (assist.moving.bytes == 0) return false;
+        if (!core_.on_node.atu().view().valid(assist.nla, assist.key)) {
+            ++core_.counters.atu_faults;
+            send_done(assist, Status::kAtuFault);
+            return false;
+        }
+        if (assist.method != CoopMethod::kDirect || !peer.direct) {
+            const uint32_t before = assist.moving.bytes;
+            const bool room = push_pieces(assist, moved);
+            turn += before - assist.moving.bytes;
+            if (!room) return true;
+            continue;
+        }
+        // A message that waits already goes first.
+        if (!peer.pending.empty()) return true;
+        const base::BlockPart part = assist.moving;
+        Status status = Status::kOk;
+        uint64_t ns = 0;
+        {
+            const int32_t pid = core_.on_node.pid(peer.node_index());
+            const auto* source = reinterpret_cast<const std::byte*>(assist.source + part.offset);
+            const uint64_t destination = assist.destination + part.offset;
+            base::Unlocked unlocked(core_.lock);
+            const uint64_t begin = core_.clock.read();
+            status = core_.system.copy_to(pid, source, destination, part.bytes);
+            ns = core_.clock.read() - begin;
+        }
+        Assist& same = assists_[index];
+        if (status == Status::kUnsupported) {
+            // Not on from here: `assist` may have moved meanwhile.
+            parts_.transfers.give_up_direct(peer);
+            return true;
+        }
+        if (status != Status::kOk) {
+            send_done(same, status);
+            return false;
+        }
+        core_.counters.rma_put_bytes += part.bytes;
+        parts_.messages.send_control(peer, {.opcode = Opcode::kCoopData,
+                                            .cookie = same.cookie,
+                                            .key = header_ns(ns),
+                                            .value = part.offset,
+                                            .compare = part.bytes});
+        same.moving = {};
+        ++moved;
+        return true;
+    }
+    return true;
+}
+
+/// True: the peer reads this block itself meanwhile, as this process reads its blocks. Two that copy for each other do
+/// so twice as often out of the other's cache, and wait for the same locks of the kernel.
+template <class Env>
+bool CoopCopy<Env>::reads_first(const Assist& assist) const {
+    return assist.method == CoopMethod::kDirect && assist.peer->direct && assist.peer->coop_blocks != 0;
+}
+
+/// Sends what was claimed through the ring. False: the ring is full, or the peer gone.
+template <class Env>
+bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
+    Peer& peer = *assist.peer;
+    const uint32_t piece_max = std::min(
+        kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(CoopDataHeader)));
+    base::BlockPart& moving = assist.moving;
+    while (moving.bytes != 0) {
+        // A message that waits already goes first.
+        if (!peer.pending.empty()) return false;
+        const uint32_t bytes = std::min(moving.bytes, piece_max);
+        const auto total = static_cast<uint32_t>(sizeof(CoopDataHeader) + bytes);
+        Status status = Status::kOk;
+        const auto room = core_.on_node.reserve(peer.node_index(), total, status);
+        if (room.first == nullptr) return false;
+        CoopDataHeader header = {{.opcode = Opcode::kCoopData,
+                                   .cookie = assist.cookie,
+                                   .value = assist.base_offset + uint64_t{moving.offset}}};
+        static_assert(sizeof header == Core::kInlineBytesMax);
+        const auto* source = reinterpret_cast<const std::byte*>(assist.source + moving.offset);
+        const bool timed = pieces_++ % kPiecesPerMeasure == 0;
+        const uint64_t begin = timed ? core_.clock.read() : 0;
+        if (assist.method == CoopMethod::kRingNontemporal) {
+            base::copy_nontemporal(room.rest, source, bytes);
+        } else {
+            std::memcpy(room.rest, source, bytes);
+        }
+        if (timed) {
+            header.header.key = header_ns(core_.clock.read() - begin);
+        }
+        std::memcpy(room.first, &header, sizeof header);
+        core_.on_node.commit(peer.node_index(), MessageClass::kEngine, 0, total);
+        moving.offset += bytes;
+        moving.bytes -= bytes;
+        ++moved;
+    }
+    return true;
+}
+
+/// The claimed part will not come.
+template <class Env>
+void CoopCopy<Env>::send_done(const Assist& assist, Status status) {
+    parts_.messages.send_control(*assist.peer, {.opcode = Opcode::kDone,
+                                                .status = static_cast<uint8_t>(status),
+                                                .cookie = assist.cookie,
+                                                .value = assist.moving.bytes});
+}
+
+}  // namespace velo::rma

@@ -1,0 +1,226 @@
+/// Reservations of rails between engines (btl_velo_rails=dynamic): messages to and from peers, and the way of
+/// a transfer from its post to its chunks (rma/rail_reservations.h decides).
+///
+/// Their messages go in packets, under credits, so that they wait behind no data of the device's. A process
+/// with another rule reserves nothing, and says so to those that ask.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <memory>
+
+#include "rma/rail_reservations.h"
+#include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/rail_dispatch.h"
+#include "velo/velo.h"
+#include "velo/wire/engine_wire.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class Reserving {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+
+    Reserving(Core& core, Parts& parts) : core_(core), parts_(parts) {
+        const RailsSettings& settings = core.options.rails;
+        if (!core.device || settings.reserve_ns == 0 || settings.rails == 1) return;
+        machine_ = std::make_unique<RailReservations>(RailReservations::Settings{
+            .rails = settings.rails, .wait_ns = settings.reserve_ns, .seed = core.options.identity.name});
+    }
+
+    /// True: the transfer waits for a rail, and is admitted to the scheduler later.
+    bool takes(State& state) {
+        if (machine_ == nullptr) [[likely]]
+            return false;
+        return post(state);
+    }
+    [[nodiscard]] bool waits() const { return machine_ != nullptr && machine_->waits(); }
+    /// A CTS or a NACK has come, or the time to ask again.
+    void drive() {
+        if (!waits()) return;
+        revive();
+        machine_->drive(core_.clock.now(), Host{*this});
+    }
+    void receive(Peer& peer, const EngineHeader& header);
+
+    // For transfers that reserve; others are left alone.
+    void chunk_began(State& state, Op& chunk) {
+        if (state.stage != State::Stage::kAdmitted) return;
+        chunk.reserved = machine_->chunk_began(state, chunk.rail);
+        machine_->settle(state, Host{*this});
+    }
+    void chunk_ended(State& state, Op& chunk) {
+        if (state.stage != State::Stage::kAdmitted) return;
+        if (chunk.reserved) machine_->chunk_ended(state, chunk.rail);
+        chunk.reserved = false;
+        machine_->settle(state, Host{*this});
+    }
+    void transfer_ended(State& state) {
+        if (state.stage == State::Stage::kNone) [[likely]]
+            return;
+        machine_->ended(state, Host{*this});
+    }
+    /// A rail has failed an operation on this peer.
+    [[gnu::cold]] void rail_failed(Peer& peer, uint32_t rail);
+    [[gnu::cold]] void peer_failed(const Peer& peer) {
+        if (machine_ != nullptr && peer.path == VELO_PATH_DEVICE)
+            machine_->peer_died(peer.index, core_.clock.now(), Host{*this});
+    }
+
+    /// nullptr: this process reserves no rails.
+    [[nodiscard]] const RailReservations* machine() const { return machine_.get(); }
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        if (machine_ == nullptr) return;
+        machine_->for_each_waiting(
+            [&](const ReservingTransfer& transfer) { visit(static_cast<const State&>(transfer)); });
+    }
+
+  private:
+    /// Messages about rails that wait to leave to one peer. At the first bound nothing is asked of it any
+    /// more: its transfers go without. At the second, which one that takes its packets cannot reach, it is
+    /// not answered.
+    static constexpr uint32_t kQueuedMax = 64;
+    static constexpr uint32_t kAnswersMax = 1024;
+    /// Waits for which a peer that was late is not asked again. It may compute for long, and not all
+    /// transfers with it need to wait as long as they may.
+    static constexpr uint64_t kLateWaits = 16;
+
+    /// Carries out the decisions of RailReservations.
+    struct Host {
+        Reserving& self;
+        [[nodiscard]] RailMask usable(const ReservingTransfer& transfer) const {
+            Peer& peer = *static_cast<const State&>(transfer).peer;
+            if (peer.ended() || !peer.direct || peer.answers > kQueuedMax) return 0;
+            const PeerRails& rails = self.parts_.rails.sources_of(peer).rails;
+            const uint64_t now_ns = self.core_.clock.now();
+            return now_ns < rails.reserve_after_ns ? 0 : self.parts_.rails.rails().usable(rails, now_ns);
+        }
+        [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) const {
+            return self.parts_.rails.share(free, bytes);
+        }
+        void send(RailDirection direction, uint32_t rail, const RailMessage& message) const {
+            self.send(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+        }
+        void answer(RailDirection direction, uint32_t rail, const RailMessage& message) const {
+            self.answer(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+        }
+        void late(const ReservingTransfer& transfer) const {
+            self.parts_.rails.sources_of(*static_cast<const State&>(transfer).peer).rails.reserve_after_ns =
+                self.core_.clock.now() + kLateWaits * self.core_.options.rails.reserve_ns;
+        }
+        void begin(ReservingTransfer& transfer) const {
+            transfer.first_only = true;
+            self.parts_.transfers.admit(static_cast<State&>(transfer));
+        }
+        void admit(ReservingTransfer& transfer) const {
+            if (transfer.begun) return self.parts_.transfers.open(static_cast<State&>(transfer));
+            self.parts_.transfers.admit(static_cast<State&>(transfer));
+        }
+    };
+
+    bool post(State& state);
+    void send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+              Status status = Status::kOk);
+    void answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+                Status status = Status::kOk);
+    void revive();
+
+    Core& core_;
+    Parts& parts_;
+    std::unique_ptr<RailReservations> machine_;
+};
+
+template <class Env>
+bool Reserving<Env>::post(State& state) {
+    Peer& peer = *state.peer;
+    const velo_rma_t& op = *state.op;
+    if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.ended() || op.remote.device_key == 0)
+        return false;
+    const uint64_t now_ns = core_.clock.read();
+    if (now_ns < parts_.rails.sources_of(peer).rails.reserve_after_ns) {
+        machine_->passed_by();
+        return false;
+    }
+    machine_->post(state, peer.index, direction_of(op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut),
+                   now_ns);
+    return true;
+}
+
+/// `atomic`: RailMessageKind. `width`: the rail. `last`: the requester sends (puts). `value`: the request's
+/// number. `status`: of a NACK; kUnsupported: this process reserves no such rail.
+template <class Env>
+void Reserving<Env>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+                          Status status) {
+    if (peer.ended()) return;
+    parts_.messages.send_control(peer, {.opcode = Opcode::kRail,
+                                        .atomic = static_cast<uint8_t>(message.kind),
+                                        .width = static_cast<uint8_t>(rail),
+                                        .status = static_cast<uint8_t>(status),
+                                        .last = direction == RailDirection::kSending,
+                                        .value = message.number});
+}
+
+template <class Env>
+void Reserving<Env>::answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+                            Status status) {
+    if (peer.answers < kAnswersMax) return send(peer, direction, rail, message, status);
+    ++core_.counters.engine_malformed;
+}
+
+/// A message of a peer costs one answer at most, and leaves no transfer waiting for longer than its limit.
+template <class Env>
+void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
+    const auto kind = static_cast<RailMessageKind>(header.atomic);
+    const uint32_t rail = header.width;
+    if (kind > RailMessageKind::kDone || header.last > 1 || header.value > UINT32_MAX) {
+        ++core_.counters.engine_malformed;
+        return;
+    }
+    if (peer.ended()) return;
+    const RailDirection direction = header.last != 0 ? RailDirection::kSending : RailDirection::kReceiving;
+    RailMessage message = {.kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
+    if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= parts_.rails.rails().count()) {
+        message.kind = RailMessageKind::kNack;
+        if (kind == RailMessageKind::kRts) answer(peer, direction, rail, message, Status::kUnsupported);
+        return;
+    }
+    revive();
+    machine_->received(direction, rail, message, core_.clock.now(), Host{*this});
+    if (peer.sources == nullptr) return;  // never asked
+    uint64_t& reserve_after_ns = peer.sources->rails.reserve_after_ns;
+    if (kind == RailMessageKind::kNack && header.status == static_cast<uint8_t>(Status::kUnsupported)) {
+        reserve_after_ns = PeerRails::kNever;
+        machine_->give_up_peer(peer.index, Host{*this});
+    } else if (reserve_after_ns != PeerRails::kNever) {
+        reserve_after_ns = 0;  // it is in MPI
+    }
+}
+
+template <class Env>
+void Reserving<Env>::rail_failed(Peer& peer, uint32_t rail) {
+    if (machine_ == nullptr) return;
+    const Rails& rails = parts_.rails.rails();
+    if ((rails.out() & rail_bit(rail)) != 0) {
+        machine_->rail_died(rail, core_.clock.now(), Host{*this});
+    } else if ((rails.out(parts_.rails.sources_of(peer).rails) & rail_bit(rail)) != 0) {
+        machine_->path_lost(peer.index, rail, Host{*this});
+    }
+}
+
+/// Rails that work again, or that are due for a trial.
+template <class Env>
+void Reserving<Env>::revive() {
+    for (RailMask dead = machine_->dead(); dead != 0; dead &= dead - 1) {
+        const auto rail = static_cast<uint32_t>(std::countr_zero(dead));
+        if (core_.clock.now() >= parts_.rails.rails().retry_ns(rail)) machine_->rail_revived(rail);
+    }
+}
+
+}  // namespace velo::rma

@@ -1,0 +1,586 @@
+/// Transfers: gets and puts, cut into chunks (rma/chunk_scheduler.h).
+///
+/// Each chunk goes the fastest way that works with that peer: a cooperative or a direct copy on the node, an
+/// RMA operation of the device, or in messages (velo/wire/engine_wire.h) where none is possible or one of them was just
+/// refused. The choice is made again for every chunk.
+#pragma once
+
+#include <cstring>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rma/adaptive_window.h"
+#include "rma/chunk_scheduler.h"
+#include "velo/base/endings.h"
+#include "velo/base/text.h"
+#include "velo/device/device.h"
+#include "velo/rendezvous/coop_copy.h"
+#include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/remedy.h"
+#include "velo/velo.h"
+#include "velo/wire/atu_table.h"
+#include "velo/wire/engine_wire.h"
+#include "velo/wire/handle.h"
+
+namespace velo::rma {
+
+/// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
+template <class Env>
+class Transfers {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    using Peer = typename Env::Peer;
+    using State = TransferState<Peer>;
+    using Op = PendingOp<Peer>;
+    static_assert(sizeof(State) <= sizeof(velo_rma_t::engine));
+
+    Transfers(Core& core, Parts& parts)
+        : core_(core),
+          parts_(parts),
+          scheduler_(static_cast<uint32_t>(core.options.params.outstanding), core.options.window_bytes),
+          adaptive_(core.options.chunk_bytes, core.options.window_bytes) {
+        if (core.options.window_adaptive) scheduler_.set_bytes_max(adaptive_.bytes());
+    }
+
+    void post(Peer& peer, velo_rma_t& op);
+    [[nodiscard]] bool idle() const { return scheduler_.idle(); }
+    /// Issues what may be issued, atomics first. Returns how many chunks and atomics were started.
+    uint32_t drive();
+    uint32_t take_notifications();
+    /// An answer came to the operation that waits under a cookie; a cookie that nothing waits under is no
+    /// error.
+    void end(Cookie cookie, Status status, uint64_t value);
+
+    // For the other parts of the rendezvous.
+    bool find_remote(State& state);
+    void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
+    [[gnu::cold]] void memory_refused(State& state, uint64_t offset, uint32_t bytes);
+    void chunk_done(State& state, uint32_t bytes, Status status);
+    void finished(velo_rma_t& op, Status status);
+    /// The chunks of a transfer that is filled in may be issued; the first one only, until open(), if it says so.
+    void admit(State& state);
+    void open(State& state) { scheduler_.open(state); }
+    void give_up_direct(Peer& peer);
+    void report_denied_copies(const Peer& peer);
+    [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
+    /// Calls visit(state) for each transfer of which something has not been issued.
+    template <class Visit>
+    void for_each_waiting(Visit&& visit) const {
+        scheduler_.for_each_waiting([&](const Transfer& transfer) {
+            const auto& state = static_cast<const State&>(transfer);
+            if (!state.unadmitted()) visit(state);
+        });
+        parts_.reserving.for_each_waiting(visit);
+    }
+
+  private:
+    /// The fate of a chunk: it was copied here and now, it ends later, or it was not begun, because the
+    /// device's queue is full.
+    enum class Issued : uint8_t { kCopied, kBegun, kHeld };
+
+    /// Each time an operation's memory is looked for by address, another registration of it was revoked.
+    static constexpr uint8_t kFindsMax = 64;
+    /// Rails that a chunk is tried on, until it goes in messages; some of them may be one.
+    static constexpr uint32_t kChunkFailuresMax = 16;
+    /// An on-node direct copy is made in pieces of this size, and the other is the limit of what is copied in
+    /// one go before others get their turn.
+    static constexpr uint32_t kDirectChunkBytes = 1u << 20;
+    static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
+
+    uint32_t drive_scheduler();
+    Issued issue(const Chunk& chunk);
+    [[nodiscard]] bool may_be_cooperative(const State& state, const Chunk& chunk) const;
+    bool issue_direct_on_node(Op& chunk);
+    Status copy_on_node(const Op& chunk);
+    Status issue_on_device(Op& chunk, RailMask refused);
+    [[gnu::cold]] void repeat(Op& chunk);
+    [[gnu::cold]] void drive_repeats();
+    void issue_copied(Op& chunk);
+    [[gnu::cold]] void guard(Op& chunk);
+    [[gnu::cold]] void issue_guarded(Op& chunk);
+    [[nodiscard]] bool claim_denial_report();
+    [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
+    void device_chunk_ended(Op& chunk, Status status);
+    [[gnu::cold]] void device_chunk_failed(Op& chunk, Status status, bool rail_failed);
+    void atomic_ended(const Op& waiting, Status status, uint64_t old_value);
+    void measured(const Op& chunk);
+
+    Core& core_;
+    Parts& parts_;
+    ChunkScheduler scheduler_;
+    AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
+    std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others have no room
+    bool denied_copies_reported_ = false;
+};
+
+template <class Env>
+void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
+    auto* state = new (op.engine) State;
+    state->op = &op;
+    state->peer = &peer;
+    if (remote_bytes(op) == 0) {
+        finished(op, Status::kOk);
+        return;
+    }
+    if (!names(op.remote, op.remote_address, remote_bytes(op)) && !find_remote(*state)) {
+        finished(op, Status::kAtuFault);
+        return;
+    }
+    if (op.kind == VELO_RMA_ATOMIC) {
+        ++core_.counters.atomics;
+        parts_.atomics.enqueue(*state);
+        drive();
+        return;
+    }
+    state->bytes = op.bytes;
+    state->chunk_bytes = core_.options.chunk_bytes;
+    if (peer.path == VELO_PATH_ON_NODE) {
+        if (op.kind == VELO_RMA_GET) {
+            state->chunk_bytes = CoopCopy<Env>::kBlockBytesMax;
+        } else if (peer.direct) {
+            state->chunk_bytes = kDirectChunkBytes;
+        }
+    }
+    if (!parts_.reserving.takes(*state)) admit(*state);
+    drive();
+}
+
+template <class Env>
+void Transfers<Env>::admit(State& state) {
+    const Peer& peer = *state.peer;
+    const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || state.op->remote.device_key != 0);
+    PeerSources& sources = parts_.rails.sources_of(*state.peer);
+    scheduler_.post(state, direct ? sources.direct : sources.copied);
+}
+
+/// Names the memory of an operation by the registration that holds its address now; for a handle that does
+/// not fit the address, or was revoked. False: there is none, or each one was revoked in its turn.
+template <class Env>
+bool Transfers<Env>::find_remote(State& state) {
+    if (state.finds == kFindsMax) return false;
+    ++state.finds;
+    ++core_.counters.rma_finds;
+    velo_rma_t& op = *state.op;
+    const Peer& peer = *state.peer;
+    op.remote = {.base = op.remote_address,
+                 .bytes = remote_bytes(op),
+                 .nla = {op.remote_address, 0},
+                 .device_key = 0,
+                 .on_node_key = kKeyOfAddress,
+                 .reserved = 0,
+                 .check = 0};
+    // Elsewhere the owner looks, when the request arrives.
+    if (peer.path != VELO_PATH_ON_NODE || peer.reclaimed) return true;
+    return core_.on_node.atu_of(peer.node_index())
+               .find(op.remote_address, op.remote.bytes, access_for(op), op.remote.nla[0],
+                     op.remote.on_node_key) == Status::kOk;
+}
+
+/// The owner's table refused a chunk, of which nothing that counts was moved.
+template <class Env>
+void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes) {
+    if (state.status == Status::kOk && find_remote(state)) {
+        // Not by the device, whose queue may be full: it has no name for this memory any more.
+        const Issued issued = issue({.transfer = &state, .offset = offset, .bytes = bytes});
+        VELO_CHECK(issued != Issued::kHeld, "a chunk for rank %u is held", state.peer->rank);
+    } else {
+        chunk_done(state, bytes, Status::kAtuFault);
+    }
+}
+
+/// A direct copy ended in EFAULT: its memory is gone, or no other process may touch it (memfd_secret(2), devices').
+/// Both ends then move it by themselves, and find out which.
+template <class Env>
+void Transfers<Env>::memory_refused(State& state, uint64_t offset, uint32_t bytes) {
+    if (state.status != Status::kOk) return chunk_done(state, bytes, state.status);
+    Op& waiting = *parts_.pending.take();
+    waiting.state = &state;
+    waiting.offset = offset;
+    waiting.bytes = bytes;
+    issue_guarded(waiting);
+}
+
+template <class Env>
+uint32_t Transfers<Env>::drive() {
+    // One loop at a time: what is posted while a direct copy is made, without the lock, it takes itself.
+    if (core_.driving) return 0;
+    core_.driving = true;
+    uint32_t started = parts_.atomics.drive();
+    started += drive_scheduler();
+    core_.driving = false;
+    return started;
+}
+
+template <class Env>
+uint32_t Transfers<Env>::drive_scheduler() {
+    if (!repeats_.empty()) drive_repeats();
+    parts_.reserving.drive();
+    scheduler_.resume();
+    Chunk chunk;
+    uint64_t copied = 0;
+    uint32_t started = 0;
+    while (copied < kDirectBytesPerTurn && !parts_.pending.full() && scheduler_.next(chunk)) {
+        const Issued issued = issue(chunk);
+        if (issued == Issued::kHeld) {
+            scheduler_.put_back(chunk);
+            continue;
+        }
+        if (issued == Issued::kCopied) copied += chunk.bytes;
+        ++started;
+    }
+    return started;
+}
+
+/// An owner that has to be given a CPU first is no help.
+template <class Env>
+bool Transfers<Env>::may_be_cooperative(const State& state, const Chunk& chunk) const {
+    const bool alone = core_.options.shares_cpus && state.peer->direct;
+    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopCopy<Env>::kBytesMin &&
+           !state.peer->reclaimed;
+}
+
+template <class Env>
+typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
+    auto& state = static_cast<State&>(*chunk.transfer);
+    const Peer& peer = *state.peer;
+    const bool on_node = peer.path == VELO_PATH_ON_NODE;
+    if (on_node && may_be_cooperative(state, chunk) && parts_.coop.begin(state, chunk)) {
+        ++core_.counters.rma_chunks;
+        return Issued::kBegun;
+    }
+    // Before the lock is given up for a direct copy: other threads may take all entries meanwhile.
+    Op& waiting = *parts_.pending.take();
+    waiting.state = &state;
+    waiting.offset = chunk.offset;
+    waiting.bytes = chunk.bytes;
+    if (peer.direct && peer.path == VELO_PATH_DEVICE) {
+        const Status status = issue_on_device(waiting, 0);
+        if (status == Status::kAgain) {
+            ++core_.counters.rma_held;
+            parts_.pending.release(waiting);
+            return Issued::kHeld;
+        }
+        ++core_.counters.rma_chunks;
+        if (status == Status::kOk) return Issued::kBegun;
+        if (state.guarded) guard(waiting);
+    } else {
+        ++core_.counters.rma_chunks;
+        if (peer.direct && issue_direct_on_node(waiting)) return Issued::kCopied;
+    }
+    issue_copied(waiting);
+    return Issued::kBegun;
+}
+
+/// False: a direct copy is not possible; nothing that counts was moved, and the entry is still taken.
+template <class Env>
+bool Transfers<Env>::issue_direct_on_node(Op& chunk) {
+    State& state = *chunk.state;
+    const uint32_t bytes = chunk.bytes;
+    const bool get = state.op->kind == VELO_RMA_GET;
+    Status status = Status::kOk;
+    do {
+        status = copy_on_node(chunk);
+        if (status == Status::kUnsupported) give_up_direct(*state.peer);
+        if (status == Status::kBadMemory) guard(chunk);
+        if (status == Status::kUnsupported || status == Status::kBadMemory) return false;
+    } while (status == Status::kAtuFault && find_remote(state));
+    if (status == Status::kOk) (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
+    parts_.pending.release(chunk);
+    chunk_done(state, bytes, status);
+    return true;
+}
+
+/// kAtuFault: the memory is not, or no longer, registered as the operation names it; what was moved does not
+/// count.
+template <class Env>
+Status Transfers<Env>::copy_on_node(const Op& chunk) {
+    const State& state = *chunk.state;
+    const velo_rma_t& op = *state.op;
+    const base::AtuView& atu = core_.on_node.atu_of(state.peer->node_index());
+    const int32_t pid = core_.on_node.pid(state.peer->node_index());
+    const uint64_t remote = op.remote_address + chunk.offset;
+    const uint64_t nla = op.remote.nla[0] + (remote - op.remote.base);
+    const uint32_t key = op.remote.on_node_key;  // another thread may find the memory elsewhere meanwhile
+    auto* local = static_cast<std::byte*>(op.local) + chunk.offset;
+    uint64_t address = 0;
+    Status status = atu.translate(nla, chunk.bytes, key, access_for(op), address);
+    if (status != Status::kOk || address != remote) return Status::kAtuFault;
+    {
+        // The state is ours until chunk_done; other threads need not wait for the copy.
+        const typename Env::Core::Release released(core_);
+        status = op.kind == VELO_RMA_GET ? core_.system.copy_from(pid, local, address, chunk.bytes)
+                                         : core_.system.copy_to(pid, local, address, chunk.bytes);
+    }
+    return atu.after_copy(status, nla, key);
+}
+
+/// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The entry
+/// is still taken. `refused`: rails that it must not take.
+template <class Env>
+Status Transfers<Env>::issue_on_device(Op& chunk, RailMask refused) {
+    State& state = *chunk.state;
+    const velo_rma_t& op = *state.op;
+    if (op.remote.device_key == 0) return Status::kUnsupported;
+    chunk.kind = Op::Kind::kDeviceChunk;
+    if (core_.options.window_adaptive) [[unlikely]] {
+        chunk.begun_ns = core_.clock.read();
+        adaptive_.began(chunk.begun_ns, scheduler_.bytes() == chunk.bytes);
+    }
+    RmaOperation operation = {.kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
+                              .cookie = chunk.index(),
+                              .peer = state.peer->device_addr(),
+                              .local = static_cast<std::byte*>(op.local) + chunk.offset,
+                              .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
+                              .key = op.remote.device_key,
+                              .bytes = chunk.bytes};
+    const Status status = parts_.rails.post_chunk(state, chunk, operation, refused);
+    if (status == Status::kOk) parts_.reserving.chunk_began(state, chunk);
+    return status;
+}
+
+/// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
+/// it twice does no harm.
+template <class Env>
+void Transfers<Env>::repeat(Op& chunk) {
+    if (chunk.failures < kChunkFailuresMax) {
+        const Status status = issue_on_device(chunk, rail_bit(chunk.rail));
+        if (status == Status::kAgain) repeats_.push_back(&chunk);
+        if (status == Status::kOk || status == Status::kAgain) return;
+    }
+    issue_guarded(chunk);
+}
+
+template <class Env>
+void Transfers<Env>::drive_repeats() {
+    for (Op* chunk : std::exchange(repeats_, {})) repeat(*chunk);
+}
+
+template <class Env>
+void Transfers<Env>::issue_copied(Op& chunk) {
+    const velo_rma_t& op = *chunk.state->op;
+    Peer& peer = *chunk.state->peer;
+    chunk.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
+    chunk.received = 0;
+    chunk.pushing = chunk.kind == Op::Kind::kPutChunk;
+    core_.counters.rma_copied_bytes += chunk.bytes;
+    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
+    if (op.kind == VELO_RMA_GET) {
+        parts_.messages.send_control(peer, {.opcode = Opcode::kPull,
+                                            .cookie = chunk.cookie,
+                                            .nla = nla,
+                                            .key = op.remote.on_node_key,
+                                            .guarded = chunk.guarded,
+                                            .value = chunk.bytes});
+        return;
+    }
+    parts_.messages.start_push(
+        peer,
+        {.opcode = Opcode::kPutData,
+         .cookie = chunk.cookie,
+         .nla = nla,
+         .key = op.remote.on_node_key,
+         .guarded = chunk.guarded},
+        reinterpret_cast<uint64_t>(op.local) + chunk.offset, chunk.bytes);
+}
+
+/// Memory of this chunk may be unmapped, at either end.
+template <class Env>
+void Transfers<Env>::guard(Op& chunk) {
+    chunk.guarded = chunk.state->guarded = true;
+    ++core_.counters.rma_guarded;
+}
+
+template <class Env>
+void Transfers<Env>::issue_guarded(Op& chunk) {
+    guard(chunk);
+    issue_copied(chunk);
+}
+
+template <class Env>
+void Transfers<Env>::give_up_direct(Peer& peer) {
+    if (!peer.direct) return;
+    peer.direct = false;
+    report_denied_copies(peer);
+}
+
+/// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
+/// while they still connect, in an order that is not the same for all, more than one may tell.
+template <class Env>
+bool Transfers<Env>::claim_denial_report() {
+    uint64_t lowest = core_.options.identity.name;
+    std::optional<shm::PeerIndex> owner;
+    for (const Peer* peer : parts_.peers.on_node()) {
+        if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
+        lowest = peer->name;
+        owner = peer->node_index();
+    }
+    return core_.on_node.claim_denial_report(owner ? &*owner : nullptr);
+}
+
+/// Counts each peer. The user is told once a node, and once a process in any case at most.
+template <class Env>
+void Transfers<Env>::report_denied_copies(const Peer& peer) {
+    ++core_.counters.rma_fallbacks;
+    if (std::exchange(denied_copies_reported_, true) || !claim_denial_report()) return;
+    const base::Failure refused = core_.system.refused_copy();
+    core_.say(0, "the kernel does not permit direct copies between it and rank " + std::to_string(peer.rank) +
+                     " (" + (refused ? to_text(refused) : "the device refused one") +
+                     "); large messages are copied in chunks instead, which is slower. The other "
+                     "ranks of this node do not repeat this line. "
+                     "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it). Hosts: "
+                     "kernel.yama.ptrace_scope must not be above 1. Or set btl_velo_single_copy=none to silence this.");
+}
+
+template <class Env>
+void Transfers<Env>::chunk_done(State& state, uint32_t bytes, Status status) {
+    if (!scheduler_.chunk_done(state, bytes, status)) return;
+    parts_.reserving.transfer_ended(state);
+    finished(*state.op, state.status);
+}
+
+template <class Env>
+void Transfers<Env>::finished(velo_rma_t& op, Status status) {
+    if (status != Status::kOk) [[unlikely]]
+        report_failed(op, status);
+    if (op.owner != 0) return parts_.matching.receiving.fetched(op, status);
+    core_.events.rma_done(op, status);
+}
+
+/// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender
+/// waiting, so the job ends here. The end of a peer is told as such.
+template <class Env>
+void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
+    ++core_.counters.rma_failed;
+    Peer& peer = *reinterpret_cast<const State*>(op.engine)->peer;
+    if (status == Status::kPeerDead) {
+        const HostState host = op.owner != 0 ? parts_.matching.host() : core_.host_state;
+        return parts_.failures.report_unreachable(peer, Owed::kSource, host);
+    }
+    const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
+    const bool here = status == Status::kBadLocalMemory;
+    std::string text = kind;
+    const char* way = op.kind == VELO_RMA_GET ? "from" : "to";
+    const uint64_t address = here ? reinterpret_cast<uint64_t>(op.local) : op.remote_address;
+    base::append(text, " of %llu bytes %s rank %u, at address 0x%llx %s, failed: %s. %s",
+                 base::number(remote_bytes(op)), way, peer.rank, base::number(address),
+                 here ? "of this process" : "there", to_string(status), remedy(status));
+    core_.end_job(peer.path, peer.name, text);
+}
+
+template <class Env>
+uint32_t Transfers<Env>::take_notifications() {
+    uint32_t taken = 0;
+    Notification notification;
+    while (core_.device->poll_notification(notification)) {
+        ++taken;
+        Op* found = parts_.pending.find_index(notification.cookie);
+        if (notification.kind != kNotifyRequester || found == nullptr || !found->with_device()) [[unlikely]] {
+            ++core_.counters.engine_malformed;
+            continue;
+        }
+        if (found->kind == Op::Kind::kDeviceChunk) [[likely]] {
+            device_chunk_ended(*found, notification.status);
+            continue;
+        }
+        const Op waiting = *found;
+        parts_.pending.release(*found);
+        atomic_ended(waiting, notification.status, notification.value);
+    }
+    return taken;
+}
+
+template <class Env>
+void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
+    State& state = *waiting.state;
+    if (parts_.rails.atomic_ended(waiting, status)) [[unlikely]]
+        parts_.reserving.rail_failed(*state.peer, waiting.rail);
+    if (status == Status::kNotBegun) return parts_.atomics.requeue(state);
+    if (status == Status::kUnsupported) {
+        state.op->remote.device_key = 0;  // in a message
+        const bool posted = parts_.atomics.post(state);
+        VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
+        return;
+    }
+    // One that failed may have been carried out, so it is not repeated.
+    parts_.atomics.done(state, status, old_value);
+}
+
+template <class Env>
+void Transfers<Env>::device_chunk_ended(Op& chunk, Status status) {
+    State& state = *chunk.state;
+    const bool get = state.op->kind == VELO_RMA_GET;
+    const uint32_t bytes = chunk.bytes;
+    const bool failed = parts_.rails.chunk_ended(chunk, direction_of(get ? RmaKind::kGet : RmaKind::kPut), status);
+    parts_.reserving.chunk_ended(state, chunk);
+    if (status != Status::kOk || failed) [[unlikely]]
+        return device_chunk_failed(chunk, status, failed);
+    (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
+    if (core_.options.window_adaptive) [[unlikely]]
+        measured(chunk);
+    parts_.pending.release(chunk);
+    chunk_done(state, bytes, Status::kOk);
+}
+
+/// `rail_failed`: its rail has failed it, and another one may not.
+template <class Env>
+void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_failed) {
+    State& state = *chunk.state;
+    if (rail_failed) {
+        parts_.reserving.rail_failed(*state.peer, chunk.rail);
+        ++core_.counters.rma_repeated;
+        ++chunk.failures;
+        if (state.status == Status::kOk) return repeat(chunk);
+        status = state.status;
+    }
+    if (status == Status::kUnsupported) {
+        give_up_direct(*state.peer);
+        return issue_copied(chunk);
+    }
+    if (status == Status::kBadMemory) return issue_guarded(chunk);
+    const uint64_t offset = chunk.offset;
+    const uint32_t bytes = chunk.bytes;
+    parts_.pending.release(chunk);
+    if (status == Status::kAtuFault) {
+        chunk_refused(state, offset, bytes);
+    } else {
+        chunk_done(state, bytes, status);
+    }
+}
+
+template <class Env>
+void Transfers<Env>::measured(const Op& chunk) {
+    const uint64_t now_ns = core_.clock.read();
+    adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes);
+    scheduler_.set_bytes_max(adaptive_.bytes());
+}
+
+/// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
+template <class Env>
+void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
+    Op* found = parts_.pending.find(cookie);
+    if (found == nullptr) return;
+    if (found->pushing) {
+        found->refused = status;
+        return;
+    }
+    if (found->kind == Op::Kind::kCoopBlock) {
+        // `value`: bytes that the owner had claimed and will not bring.
+        parts_.coop.owner_done(*found, status, value);
+        return;
+    }
+    const Op waiting = *found;
+    parts_.pending.release(*found);
+    if (waiting.kind == Op::Kind::kAtomic) {
+        parts_.atomics.done(*waiting.state, status, value);
+    } else if (status == Status::kAtuFault) {
+        chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
+    } else {
+        chunk_done(*waiting.state, waiting.bytes, status);
+    }
+}
+
+}  // namespace velo::rma

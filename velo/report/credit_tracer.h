@@ -1,0 +1,158 @@
+/// Credits and stalls of each device peer, for the trace.
+///
+/// Polled by the clock, from within progress, and at the end; off the hot path.
+#pragma once
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "velo/core/peer.h"
+#include "velo/report/credit_trace.h"
+
+namespace velo {
+
+/// Owner: the engine. Thread: the engine's, under its lock.
+template <class Env>
+class CreditTracer {
+  public:
+    using Core = typename Env::Core;
+    using Parts = typename Env::Parts;
+    struct Sums {
+        uint32_t held = 0;       ///< here, for the mailboxes of all peers
+        uint32_t granted = 0;    ///< of the own mailbox
+        uint32_t available = 0;  ///< likewise, and not granted
+    };
+
+    CreditTracer(Core& core, Parts& parts) : core_(core), parts_(parts) { start(); }
+
+    [[nodiscard]] uint64_t next_sample_ns() const { return next_sample_ns_; }
+    void sample(uint64_t now);
+    [[nodiscard]] Sums sums() const;
+    /// The trace's last lines.
+    [[gnu::cold]] void finish(const velo_counters_t& counters);
+
+  private:
+    [[gnu::cold]] void start();
+    [[gnu::cold]] void check();
+    [[nodiscard]] PeerCredits credits_of(const velo_peer& peer, uint64_t now) const;
+    template <class Visit>
+    void for_each_credited(Visit&& visit) const;
+
+    Core& core_;
+    Parts& parts_;
+    std::unique_ptr<CreditTrace> trace_;
+    uint64_t next_sample_ns_ = UINT64_MAX;
+};
+
+/// A trace that cannot be written costs the trace, not the job.
+template <class Env>
+void CreditTracer<Env>::start() {
+    const std::string_view pattern = core_.options.params.trace == nullptr ? "" : core_.options.params.trace;
+    const velo_identity_t& identity = core_.options.identity;
+    // A fact about all ranks of a node is reported by one of them.
+    const auto tell = [&](bool common, const std::string& line) {
+        core_.say(common && identity.local_rank != 0 ? 1 : 0, line);
+    };
+    if (pattern.empty()) return;
+    if (!core_.packets) {
+        tell(true,
+             "btl_velo_trace: no rank is reached through the device, so there are no credits to trace; see "
+             "btl_velo_ranks_per_node");
+        return;
+    }
+    const CreditTrace::Header header = {.identity = identity,
+                                        .plan = core_.options.plan,
+                                        .period_ms = static_cast<uint64_t>(core_.options.params.trace_period),
+                                        .start_ns = core_.clock.read(),
+                                        .start_unix = static_cast<uint64_t>(std::time(nullptr))};
+    const std::string path = CreditTrace::path_of(pattern, identity.job, identity.rank);
+    // Only a directory that all have in common fails for all.
+    const bool shared = pattern.find('%') >= pattern.rfind('/') + 1;
+    std::string error;
+    bool common = false;
+    if (CreditTrace::names_directory(pattern, identity.job, identity.rank)) {
+        tell(shared, "btl_velo_trace: " + std::string(pattern) +
+                         " is a directory; name a file in it; this job goes on without a trace");
+        return;
+    }
+    trace_ = CreditTrace::open(path, header, error, common);
+    if (!trace_) {
+        tell(common && shared, error + "; this job goes on without a trace");
+        return;
+    }
+    next_sample_ns_ = 0;
+    check();
+}
+
+/// A write that failed ends the trace.
+template <class Env>
+void CreditTracer<Env>::check() {
+    if (!trace_->failed()) return;
+    core_.say(0, trace_->take_error());
+    trace_.reset();
+    next_sample_ns_ = UINT64_MAX;
+}
+
+template <class Env>
+PeerCredits CreditTracer<Env>::credits_of(const velo_peer& peer, uint64_t now) const {
+    const flowctl::FlowControl& flow = core_.packets->flow();
+    const DeviceAddr at = peer.device_addr();
+    return {.credits = flow.credits(at),
+            .granted = flow.granted(at),
+            .quota = flow.quota(at),
+            .stalls = core_.packets->stalls().count(at),
+            .stall_ns = core_.packets->stalls().ns(at, now)};
+}
+
+/// Calls visit(peer) for each peer behind the device whose rank is known, also after the host has left it.
+template <class Env>
+template <class Visit>
+void CreditTracer<Env>::for_each_credited(Visit&& visit) const {
+    for (const velo_peer* peer : parts_.peers.device()) {
+        if (peer != nullptr && peer->pid != 0 && core_.packets->admits(peer->device_addr())) visit(*peer);
+    }
+}
+
+template <class Env>
+void CreditTracer<Env>::sample(uint64_t now) {
+    next_sample_ns_ = now + static_cast<uint64_t>(core_.options.params.trace_period) * 1'000'000;
+    for_each_credited(
+        [&](const velo_peer& peer) { trace_->sample(now, peer.index, peer.rank, credits_of(peer, now)); });
+    trace_->sample_available(now, sums().available);
+    trace_->write_old(now);
+    check();
+}
+
+/// Over all peers that are known.
+template <class Env>
+typename CreditTracer<Env>::Sums CreditTracer<Env>::sums() const {
+    const flowctl::FlowControl& flow = core_.packets->flow();
+    Sums sums;
+    for (uint32_t peer = 0; peer < flow.known(); ++peer) {
+        sums.held += flow.credits(peer);
+        sums.granted += flow.granted(peer);
+    }
+    if (core_.options.plan.quota == 0) return sums;  // no credits
+    sums.available = core_.options.plan.data_region_slots -
+                     std::min(core_.options.plan.data_region_slots, sums.granted + flow.lent_slots());
+    return sums;
+}
+
+template <class Env>
+void CreditTracer<Env>::finish(const velo_counters_t& counters) {
+    if (!trace_) return;
+    const uint64_t now = core_.clock.read();
+    sample(now);
+    if (!trace_) return;
+    for_each_credited([&](const velo_peer& peer) { trace_->total(peer.rank, credits_of(peer, now)); });
+    trace_->total(core_.packets->stalls().histogram());
+    trace_->total(counters);
+    trace_->finish(now);
+    check();
+    trace_.reset();
+}
+
+}  // namespace velo
