@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from . import compare_tables, rows
+from . import compare_tables, rows, tables
 from .openmpi import (BUILD, PLUGIN, PLUGIN_FILE, ROOT, Failed, OpenMpi, check_plugin, compile_probe, copy_plugin, cpus,
                       found, machine, output_of, read, run_job, tail, timed_out)
 from .options import file, number, numbers, parser, words
@@ -55,7 +55,7 @@ def arguments(given):
     add("--report", action="store_true",
         help="measures nothing; makes the tables from what is in the output directory")
     add("--write-docs", action="store_true",
-        help="also writes the tables, and docs/short-of-must.md behind them, to docs/results.md")
+        help="also writes the tables to docs/results.md, whose last section stays")
     add("--append", type=file, action="append", default=[], metavar="FILE",
         help="with --write-docs: a table.md of imb or npb that follows them; may be repeated")
     return options.parse_args(given)
@@ -233,20 +233,23 @@ class Comparison:
                   found(r"^ *Version: *(.*)", output_of("mpirun.mpich", "--version"))]
         facts = "".join(f"| {name} | {value} |\n"
                         for name, value in zip(("CPU", "kernel", "Open MPI", "UCX", "MPICH"), values))
-        commands = "| column | command |\n|---|---|\n"
         titles = {**compare_tables.TITLES, "velo": "velo, on node", "device": "velo, one rank a node",
                   "mtl_device": "velo's MTL, one rank a node"}
-        for column in ("velo", "device", "mtl", "mtl_device", "vader", "vader_copied", "ucx", "mpich"):
-            words_ = self.command(column, 2, "$PWD/build/.libs")
-            text = " ".join(words_).replace(self.mpi.mpirun, "mpirun").replace(" --allow-run-as-root", "")
-            commands += f"| {titles[column]} | `{text}` |\n"
-        return f"""<!-- Written by bench/run compare from one run; not to be edited. -->
+        lines = {column: [word for word in self.command(column, 2, "$PWD/build/.libs") if word != "--allow-run-as-root"]
+                 for column in ("velo", "device", "mtl", "mtl_device", "vader", "vader_copied", "ucx")}
+        common = tables.common_words(list(lines.values()))
+        commands = f"`{' '.join(common).replace(self.mpi.mpirun, 'mpirun')}`, and behind it:\n\n"
+        commands += tables.table(["column", "options"], "ll", [
+            *([titles[column], f"`{' '.join(line[len(common):])}`"] for column, line in lines.items()),
+            ["MPICH", f"`{' '.join(self.command('mpich', 2, ''))}` alone"]])
+        return f"""<!-- Written by bench/run compare from one run. Only the last section is written by hand. -->
 
 # Results
 
 velo {version} (source {measured}) beside the other shared-memory transports of one machine. Each round runs one job of
 each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
-and what near and far are. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
+and what near and far are. In a row the best other is bold, and *met* has the bound that is met or missed. Between
+hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
 
 | | |
 |---|---|
@@ -270,7 +273,5 @@ def main(given):
     print(text + "\n" + "\n".join(summaries))
     print(f"wrote {comparison.csv.path} and {path}", file=sys.stderr)
     if options.write_docs:
-        parts = [page, *map(read, options.append), read(os.path.join(ROOT, "docs", "short-of-must.md"))]
-        with open(os.path.join(ROOT, "docs", "results.md"), "w", encoding="utf-8") as file_:
-            file_.write("\n".join(parts))
+        tables.write_page(os.path.join(ROOT, "docs", "results.md"), [page, *map(read, options.append)])
         print("wrote docs/results.md", file=sys.stderr)

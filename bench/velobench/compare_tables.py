@@ -137,12 +137,12 @@ class Place:
         return f"{min(ratios):.2f}–{max(ratios):.2f} ({len(ratios)})"
 
     def _ratio_cells(self, group, measure, size, column, other, lower_wins, goals=None):
+        """The ratio, its range, and the bound that it meets or misses."""
         value = ratio(self._median(group, column, measure, size), self._median(group, other, measure, size))
         goals = goals or targets(self._name, column, measure, size)
-        sign = "≤" if lower_wins else "≥"
-        return [tables.fixed(value), self._range(group, measure, size, column, other),
-                *(f"{sign} {goal:.2f}" for goal in goals or ()), *[tables.NONE] * (0 if goals else 2),
-                self._score.met(value, goals, lower_wins)]
+        met = self._score.met(value, goals, lower_wins)
+        bound = f" {'≤' if lower_wins else '≥'} {goals[met == 'aim']:.2f}" if met != tables.NONE else ""
+        return [tables.fixed(value), self._range(group, measure, size, column, other), met + bound]
 
     def _best(self, group, measure, size, lower_wins):
         medians = {column: self._median(group, column, measure, size)
@@ -156,41 +156,32 @@ class Place:
             return []
         return [["one cache line, ns", *(tables.fixed(cell, 0) for cell in cells), *[""] * empty]]
 
+    def _cells(self, group, measure, size, columns, best=None):
+        """The columns' figures; the one that ratios are taken to is bold."""
+        for column in columns:
+            text = self._missing.get(column) or tables.figure(self._median(group, column, measure, size))
+            yield f"**{text}**" if column == best else text
+
+    def _table(self, heading, heads, rows, line_row):
+        groups = sum(head == "met" for head in heads)
+        align = "r" * (len(heads) - 3 * groups) + "rrl" * groups
+        return f"\n### {heading}\n\n" + tables.table(heads, align, rows + line_row)
+
     def _on_node(self, group, measure, heading, lower_wins):
+        """velo's BTL, and its MTL where jobs are pinned, beside the best of the others."""
         if (group, measure) not in self._sizes or not any(self._has(group, column) for column in self._columns):
             return ""
+        ours = ["velo", *["mtl"] * (group != "unpinned" and self._has(group, "mtl"))]
         rows = []
         for size in sorted(self._sizes[group, measure]):
             best = self._best(group, measure, size, lower_wins)
-            rows.append([tables.size(size), *(self._missing.get(column) or
-                                              tables.figure(self._median(group, column, measure, size))
-                                              for column in self._columns), TITLES.get(best, tables.NONE),
-                         *self._ratio_cells(group, measure, size, "velo", best, lower_wins)])
-        heads = ["", *(TITLES[column] for column in self._columns), "best other", "velo / best", "in rounds", "must",
-                 "aim", "met"]
-        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
-                                                    rows + self._line_row(group, self._columns, 6))
-
-    def _matching(self, group, measure, heading, lower_wins):
-        """The MTL beside the best of the others, and beside velo's BTL; with one rank a node as well."""
-        if (group, measure) not in self._sizes or not self._has(group, "mtl"):
-            return ""
-        columns = [column for column in ("mtl", "mtl_before", "velo", "mtl_device", "mtl_device_before", "device")
-                   if self._has(group, column)]
-        rows = []
-        for size in sorted(self._sizes[group, measure]):
-            best = self._best(group, measure, size, lower_wins)
-            rows.append([tables.size(size),
-                         *(tables.figure(self._median(group, column, measure, size)) for column in columns),
-                         TITLES.get(best, tables.NONE), *self._ratio_cells(group, measure, size, "mtl", best, lower_wins),
-                         tables.fixed(ratio(self._median(group, "mtl", measure, size),
-                                            self._median(group, "velo", measure, size))),
-                         *self._ratio_cells(group, measure, size, "mtl_device", "device", lower_wins)])
-        names = {"velo": "BTL", "mtl": "MTL", "device": "BTL, one rank a node", "mtl_device": "MTL, one rank a node"}
-        heads = ["", *(names.get(column, column.replace("_", " ")) for column in columns), "best other", "MTL / best", "in rounds",
-                 "must", "aim", "met", "MTL / BTL", "MTL / BTL, one rank a node", "in rounds", "must", "aim", "met"]
-        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
-                                                    rows + self._line_row(group, columns, 13))
+            ratios = [self._ratio_cells(group, measure, size, column, best, lower_wins) for column in ours]
+            rows.append([tables.size(size), *self._cells(group, measure, size, self._columns, best), *sum(ratios, [])])
+        names = {"velo": "velo / best", "mtl": "MTL / best"}
+        heads = ["", *(TITLES[column] for column in self._columns)]
+        for column in ours:
+            heads += [names[column], "in rounds", "met"]
+        return self._table(heading, heads, rows, self._line_row(group, self._columns, 3 * len(ours)))
 
     def _ways(self, group, measure, heading, lower_wins):
         """velo, which chooses by what it has measured, beside itself with each way fixed."""
@@ -203,24 +194,28 @@ class Place:
             medians = {way: value for way, value in medians.items() if value is not None}
             best = (min if lower_wins else max)(medians, key=medians.get, default=None)
             goals = (1.03, 1.01) if lower_wins else (0.97, 0.99)
-            rows.append([tables.size(size), tables.figure(self._median(group, "velo", measure, size)),
-                         *(tables.figure(medians.get(way)) for way in ways), best or tables.NONE,
+            rows.append([tables.size(size), *self._cells(group, measure, size, ["velo", *ways], best),
                          *self._ratio_cells(group, measure, size, "velo", best, lower_wins, goals)])
-        heads = ["", "velo", *ways, "best way", "velo / best", "in rounds", "must", "aim", "met"]
-        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
-                                                    rows + self._line_row(group, ["velo", *ways], 6))
+        return self._table(heading, ["", "velo", *ways, "velo / best", "in rounds", "met"], rows,
+                           self._line_row(group, ["velo", *ways], 3))
 
     def _device(self, group, measure, heading, lower_wins):
-        """velo with one rank a node, beside vader with CMA."""
-        if (group, measure) not in self._sizes or not self._has(group, "device"):
+        """One rank a node: velo's BTL beside vader with CMA, and its MTL beside its BTL."""
+        if (group, measure) not in self._sizes or not (self._has(group, "device") or self._has(group, "mtl_device")):
             return ""
-        columns = ["device", *["device_before"] * self._has(group, "device_before"), "vader"]
-        rows = [[tables.size(size), *(tables.figure(self._median(group, column, measure, size)) for column in columns),
-                 *self._ratio_cells(group, measure, size, "device", "vader", lower_wins)]
-                for size in sorted(self._sizes[group, measure])]
-        heads = ["", *(TITLES[column] for column in columns), "velo / vader", "in rounds", "must", "aim", "met"]
-        return f"\n### {heading}\n\n" + tables.table(heads, "r" * (len(heads) - 1) + "l",
-                                                    rows + self._line_row(group, columns, 5))
+        velos = [column for column in ("device", "device_before", "mtl_device", "mtl_device_before")
+                 if self._has(group, column)]
+        columns = [*velos, "vader"]
+        pairs = [("device", "vader", "velo / vader")] * ("device" in velos)
+        pairs += [("mtl_device", "device", "MTL / velo")] * ("mtl_device" in velos)
+        rows = []
+        for size in sorted(self._sizes[group, measure]):
+            ratios = [self._ratio_cells(group, measure, size, one, other, lower_wins) for one, other, _ in pairs]
+            rows.append([tables.size(size), *self._cells(group, measure, size, columns), *sum(ratios, [])])
+        heads = ["", *(TITLES[column] for column in columns)]
+        for _, _, name in pairs:
+            heads += [name, "in rounds", "met"]
+        return self._table(heading, heads, rows, self._line_row(group, columns, 3 * len(pairs)))
 
     def _flow(self):
         if ("flow", "alltoall") not in self._sizes:
@@ -228,9 +223,8 @@ class Place:
         rows = [[ranks, *(tables.figure(self._median("flow", mode, "alltoall", ranks)) for mode in ("static", "none")),
                  *self._ratio_cells("flow", "alltoall", ranks, "static", "none", True)]
                 for ranks in sorted(self._sizes["flow", "alltoall"])]
-        heads = ["ranks", "static", "none", "static / none", "in rounds", "must", "aim", "met"]
-        return ("\n### Alltoall of 2 KiB for each process, one rank a node, 58 slots, us\n\n"
-                + tables.table(heads, "rrrrrrrl", rows))
+        return self._table("Alltoall of 2 KiB for each process, one rank a node, 58 slots, us",
+                           ["ranks", "static", "none", "static / none", "in rounds", "met"], rows, [])
 
     def page(self):
         text = f"\n## {self._name.capitalize()} cores\n\nRounds of each figure: {self.counts()}.\n"
@@ -243,10 +237,6 @@ class Place:
         text += self._ways("latency", "latency", "Long messages by each way, one way, us", True)
         text += self._ways("bandwidth", "bandwidth", "Long messages by each way, one direction, MB/s", False)
         text += self._ways("bandwidth", "both", "Long messages by each way, both directions, MB/s", False)
-        text += self._matching("latency", "latency", "Matching by velo: one-way latency, us", True)
-        text += self._matching("bandwidth", "bandwidth", "Matching by velo: streaming, one direction, MB/s", False)
-        text += self._matching("bandwidth", "both", "Matching by velo: streaming, both directions, MB/s", False)
-        text += self._matching("rate", "rate", "Matching by velo: message rate, messages/s", False)
         text += self._device("latency", "latency", "One-way latency, one rank a node, us", True)
         text += self._device("bandwidth", "bandwidth", "Streaming, one rank a node, one direction, MB/s", False)
         text += self._device("bandwidth", "both", "Streaming, one rank a node, both directions, MB/s", False)

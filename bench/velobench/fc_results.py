@@ -1,59 +1,28 @@
-"""The tables of a paper's figures, as CSV, and a page of all."""
+"""The tables of a paper's figures, as CSV, and a page that lists them."""
 
 import csv
 import datetime
 import os
 
-from . import pictures, tables
+from . import pictures
 from .openmpi import Failed
 
-PAGE_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
+_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
 
-# FC's figures, simulated
+# {paper}'s figures, simulated
 
-[simulation.md](../simulation.md#the-papers-figures) says what they mean and where they agree with the paper.
-Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
-Cells of several seeds have the median, and the least and the most in brackets.
-`make -C build pictures` draws them into `build/pictures/`.
+The tables, as CSV, under their run (`default` or `--full`), its date, and the last commit that touched what was simulated.
+Cells of several seeds are the median, and behind it the least and the most. `make -C build pictures` draws them into
+`build/pictures/`. {more}
 """
-
-
-RAILS_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
-
-# RAILS's figures, simulated
-
-[rails.md](rails.md) says where they agree with the paper, and which machine each line is;
-[simulation.md](../simulation.md#rails) has the model. Lines called *shipped* run the plugin's machines.
-Each table has its run (`default` or `--full`), the date, and the last commit that touched what was simulated.
-Lines that were made apart have a date and a commit of their own.
-`make -C build pictures` draws them into `build/pictures/`.
-"""
-RDRP_HEAD = """<!-- Written by bench/run figures; not to be edited. -->
-
-# RDRP's figures, simulated
-
-[rdrp.md](rdrp.md) says where these figures agree with the paper, and on what they depend;
-[simulation.md](../simulation.md#a-network-in-which-saturation-can-happen) has the model. Tables are throughputs: data
-taken, in percent of what all nodes could take. Each has its run and seeds, the date, and the last commit that touched
-what was simulated. Cells of several seeds have the median, and the least and the most in brackets.
-`make -C build pictures` draws them into `build/pictures/`.
-
-Fixed before the runs, in `bench/velobench/rdrp_figures.py`:
-
-- Machines: `dragonfly:6,12,6` (5,256 nodes, the paper's) with `--full`, and `dragonfly:3,6,3` (342 nodes).
-- Random pairs, each node sends all to its partner, offered load 1. Slow nodes are drawn by the seed; seeds 1 to 3, or
-  as many of them as a table's run names.
-- 10,000 packet times. *Steady*: mean of the last third. *Trough*: the least of 40 entries but the first. *Stopped*: where the
-  paper's rule ends, an entry that differs by less than 5 % from the one before; it does not say how long an entry is.
-- Buffers of 256 flits a virtual channel, and of 256 at the node; 2.4 passes a packet time; NIC queues of 4 packets.
-- Detours are decided at each router of the source group, until one is taken: the packet stays minimal if and only
-  if q_min <= bias * q_detour + threshold, for one random group.
-- Router *literal*: bias 2, threshold 30, one channel a class (4 of local links, 2 of global ones). Router *ready*:
-  bias 1, threshold 0, four channels a class. The paper gives the former's numbers, and no number of channels.
-- FECN: marked by the fill of the channel that the packet goes to, at every output, those to nodes included.
-"""
+FC_HEAD = _HEAD.format(paper="FC", more="[simulation.md](../simulation.md#the-papers-figures) says where they agree with the paper.")
+RAILS_HEAD = _HEAD.format(paper="RAILS", more="[rails.md](rails.md) says where they agree with the paper, and which machine "
+                          "each line is. Lines\ncalled *shipped* run the plugin's machines; those made apart have a date and a "
+                          "commit of their own.")
+RDRP_HEAD = _HEAD.format(paper="RDRP", more="[rdrp.md](rdrp.md) says where they agree with the paper,\nand what was fixed before "
+                         "the runs. Throughputs are data taken, in percent of what all nodes could take.")
 # Of each paper: the page's name and head.
-PAGES = {"fc": ("fc", PAGE_HEAD), "rails": ("rails-figures", RAILS_HEAD),
+PAGES = {"fc": ("fc", FC_HEAD), "rails": ("rails-figures", RAILS_HEAD),
          "rdrp": ("rdrp-figures", RDRP_HEAD)}
 
 
@@ -68,17 +37,12 @@ def _in_order(name):
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.split("-")[1:]]
 
 
-def _markdown(rows):
-    columns = rows[0]
-    shown = [i for i, name in enumerate(columns) if not name.endswith((" min", " max"))]
-
-    def cell(row, i):
-        if i + 2 < len(columns) and columns[i + 1] == columns[i] + " min" and row[i + 1] != row[i + 2]:
-            return f"{row[i]} ({row[i + 1]} to {row[i + 2]})"
-        return row[i]
-
-    return tables.table([columns[i] for i in shown], "r" * len(shown),
-                        [[cell(row, i) for i in shown] for row in rows[1:]])
+def page(head, rows):
+    """A page of tables, by how they were made. `rows`: name, title, run, date, commit of each."""
+    groups = {}
+    for name, title, *how in rows:
+        groups.setdefault(", ".join(how), []).append(f'- <a id="{name}"></a>[{name}]({name}.csv): {title}\n')
+    return head + "".join(f"\n{how}:\n\n{''.join(lines)}" for how, lines in groups.items())
 
 
 def merged(name, old, made):
@@ -128,7 +92,7 @@ class Results:
         """Notes how the tables since the last call were made, in fc-runs.csv or its like, makes the page of
         all, and draws the pictures."""
         path = self._path(f"{self._paper}-runs", ".csv")
-        page, head = PAGES[self._paper]
+        page_name, head = PAGES[self._paper]
         noted = {row[0]: row for row in pictures.read_csv(path)[1:]} if os.path.exists(path) else {}
         today = datetime.date.today().isoformat()
         for name, title, picture in self._written:
@@ -140,11 +104,8 @@ class Results:
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(
                 [["table", "title", "run", "date", "commit", "picture"], *rows])
-        with open(self._path(page, ".md"), "w", encoding="utf-8") as file:
-            file.write(head)
-            for name, title, *how, _ in rows:
-                file.write(f"\n## {name}\n\n{title} ({', '.join(how)}; [CSV]({name}.csv)).\n\n")
-                file.write(_markdown(pictures.read_csv(self._path(name, ".csv"))))
+        with open(self._path(page_name, ".md"), "w", encoding="utf-8") as file:
+            file.write(page(head, [row[:-1] for row in rows]))
         for name, *_ in self._written:
             pictures.draw(name, self._folder, self._to)
         self._written = []

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from . import hosts_tables, npb, rows
+from . import hosts_tables, npb, rows, tables
 from .openmpi import (BUILD, PLUGIN, ROOT, Failed, OpenMpi, check_plugin, cpus, found, machine, output_of, read,
                       run_job, timed_out)
 from .options import number, numbers, parser, words
@@ -49,7 +49,7 @@ def arguments(given):
     add("--add", action="store_true", help="adds rounds to those in --out")
     add("--report", action="store_true", help="measures nothing; makes the tables from what is in --out")
     add("--write-docs", action="store_true",
-        help="also writes the tables, and docs/short-of-must-hosts.md behind them, to docs/results/hosts.md")
+        help="also writes the tables to docs/results/hosts.md, whose last section stays")
     add("--inside", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args(given)
     if "npb" in chosen.only and not os.path.isdir(chosen.npb):
@@ -101,9 +101,10 @@ class Jobs:
         command = self.mpi.command(ranks, btl, plugin, yields=ranks > 2, pml=pml, mca=parameters | (mca or {}))
         if not options.loopback and layout[0] != 0:
             agent = os.environ.get("HOSTS_AGENT", "AGENT")
-            command += (["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent] if self.mpi.is_4()
-                        else ["--prtemca", "plm_ssh_agent", agent])
-            command += ["--host", ",".join(f"h{i + 1}:{n}" for i, n in enumerate(layout) if n)]
+            # Before what columns differ in.
+            command[1:1] = [*(["--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent] if self.mpi.is_4()
+                              else ["--prtemca", "plm_ssh_agent", agent]),
+                            "--host", ",".join(f"h{i + 1}:{n}" for i, n in enumerate(layout) if n)]
         # A provider's name may have a semicolon, which does not survive the launch agent's shell.
         return command + ["env", *(f"{name}={value}" for name, value in environment.items())]
 
@@ -211,17 +212,15 @@ def measure(options):
         print(file=sys.stderr)
 
 
-HEAD = """<!-- Written by bench/run hosts; not to be edited. -->
+HEAD = """<!-- Written by bench/run hosts. Only the last section is written by hand. -->
 
 # Between hosts
 
-velo between two hosts beside what else Open MPI has there: each round runs one job of each, one after the other, and
-figures are medians over rounds. `floor` is a bare non-blocking TCP socket: half a ping-pong, or its stream. The hosts
-are namespaces of one machine with {cpus} cores, so a rank has a core, the kernel's part of the network included, and
-streaming is a matter of copies. Cores that share no cache for a while make everything slower: a job that begins or
-ends while a cache line takes more than {line_max:.0f} ns from core to core is run again, at most {attempts} times in
-all. `best` is the best of the columns that are neither velo's nor the floor. Ratios of latencies below 1, and of all
-others above 1, are in velo's favour.
+velo between two hosts beside what else Open MPI has there: medians over rounds of one job of each in turn. `floor` is
+a bare non-blocking TCP socket. The hosts are namespaces of one machine with {cpus} cores, so a rank has a core, the kernel's
+part included. A job that begins or ends while a cache line takes more than {line_max:.0f} ns from core to core is run again,
+{attempts} times in all at most. `best` is the best of the columns that are neither velo's nor the floor. Ratios of latencies
+below 1, and of all others above 1, are in velo's favour.
 
 | | |
 |---|---|
@@ -229,8 +228,6 @@ others above 1, are in velo's favour.
 | kernel | {kernel} |
 | Open MPI, libfabric | {mpi}, {fabric} |
 
-| column | command |
-|---|---|
 """
 
 
@@ -241,11 +238,12 @@ def head(options):
     cpu, kernel, mpi = machine(jobs.mpi)
     text = HEAD.format(line_max=options.line_max, attempts=ATTEMPTS, cpus=cpus(), cpu=cpu, kernel=kernel, mpi=mpi,
                        fabric=found(r"libfabric: (.*)", output_of("fi_info", "--version")) or "unknown")
-    for column, title in TITLES.items():
-        if column != "floor":
-            command = " ".join(jobs.command(column, [1, 1])).removesuffix(" env").replace(" --allow-run-as-root", "")
-            text += f"| {title} | `{command.replace(ROOT, '$PWD').replace(jobs.mpi.mpirun, 'mpirun')}` |\n"
-    return text
+    lines = {title: [word.replace(ROOT, "$PWD") for word in jobs.command(column, [1, 1])
+                     if word != "--allow-run-as-root"] for column, title in TITLES.items() if column != "floor"}
+    common = tables.common_words(list(lines.values()))
+    text += f"`{' '.join(common).replace(jobs.mpi.mpirun, 'mpirun')}`, and behind it:\n\n"
+    return text + tables.table(["column", "options"], "ll", [
+        [title, f"`{' '.join(line[len(common):]).removesuffix(' env')}`"] for title, line in lines.items()])
 
 
 def report(options):
@@ -255,9 +253,7 @@ def report(options):
     text = hosts_tables.report(csv.rows())
     print(text, end="")
     if options.write_docs:
-        parts = [head(options) + text, read(os.path.join(ROOT, "docs", "short-of-must-hosts.md"))]
-        with open(os.path.join(ROOT, "docs", "results", "hosts.md"), "w", encoding="utf-8") as file:
-            file.write("\n".join(parts))
+        tables.write_page(os.path.join(ROOT, "docs", "results", "hosts.md"), [head(options) + text])
 
 
 def main(given):

@@ -1,6 +1,10 @@
-"""Figures as text, and tables in markdown."""
+"""Figures as text, tables in markdown, and pages of them."""
+
+import os
 
 NONE = "–"
+# The heading of a page's part that is written by hand.
+BY_HAND = '## Short of "must"'
 
 
 def table(heads, align, rows):
@@ -32,3 +36,21 @@ def fixed(value, digits=2):
 def rounded(value):
     """Four digits, for CSV; "" where there is no figure."""
     return "" if value is None else f"{value:.4g}"
+
+
+def write_page(path, parts):
+    """Writes the parts. A page that was there keeps what stands from the heading BY_HAND on."""
+    kept = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            _, heading, text = file.read().partition(f"\n{BY_HAND}\n")
+        kept = heading and f"{BY_HAND}\n{text}"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join([*parts, kept] if kept else parts))
+
+
+def common_words(commands):
+    """The options at the beginning of all commands, for a page that says them once."""
+    words = os.path.commonprefix(commands)
+    # A name without its value is a part of what differs.
+    return words[:-2] if len(words) > 1 and words[-2] == "--mca" else words

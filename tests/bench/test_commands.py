@@ -89,7 +89,8 @@ class Jobs(unittest.TestCase):
         self.assertEqual(figures, [(column, "0-1", size) for column in ("velo", "vader") for size in ("8", "2048")])
         self.assertEqual(sum(row["measure"] == "line" for row in rows), 6)
         self.assertTrue(all(float(row["value"]) > 0 for row in rows), rows)
-        self.assertRegex(page, r"\| velo, on node \| `mpirun .*btl velo,self")
+        self.assertRegex(page, r"`mpirun -np 2 --oversubscribe [^`]*`, and behind it:\n\n\| column \| options \|")
+        self.assertRegex(page, r"\| velo, on node \| `--mca pml ob1 --mca btl velo,self")
         self.assertEqual(kept, re.search(r"\(source (\w+)\)", page).group(1))
 
     def test_npb_counts_what_is_not_verified(self):
