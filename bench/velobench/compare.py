@@ -233,14 +233,15 @@ class Comparison:
                   found(r"^ *Version: *(.*)", output_of("mpirun.mpich", "--version"))]
         facts = "".join(f"| {name} | {value} |\n"
                         for name, value in zip(("CPU", "kernel", "Open MPI", "UCX", "MPICH"), values))
-        titles = {**compare_tables.TITLES, "velo": "velo, on node", "device": "velo, one rank a node",
-                  "mtl_device": "velo's MTL, one rank a node"}
+        titles = {**compare_tables.TITLES, "velo": "velo, on node", "mtl": "velo's MTL, on node"}
         lines = {column: [word for word in self.command(column, 2, "$PWD/build/.libs") if word != "--allow-run-as-root"]
-                 for column in ("velo", "device", "mtl", "mtl_device", "vader", "vader_copied", "ucx")}
+                 for column in ("velo", "device", "mtl", "vader", "vader_copied", "ucx")}
+        one_rank = lines.pop("device")[len(lines["velo"]):]
         common = tables.common_words(list(lines.values()))
         commands = f"`{' '.join(common).replace(self.mpi.mpirun, 'mpirun')}`, and behind it:\n\n"
         commands += tables.table(["column", "options"], "ll", [
             *([titles[column], f"`{' '.join(line[len(common):])}`"] for column, line in lines.items()),
+            ["one rank a node", f"`{' '.join(one_rank)}` behind velo's"],
             ["MPICH", f"`{' '.join(self.command('mpich', 2, ''))}` alone"]])
         return f"""<!-- Written by bench/run compare from one run. Only the last section is written by hand. -->
 
