@@ -140,6 +140,6 @@ class Figures:
                 + self.fetch() + self.idle() + self.init() + self.incast() + self.peers() + self.npb())
 
 
-def report(rows):
+def report(rows, places=tuple(PLACES)):
     measured = {row["where"] for row in rows}
-    return "".join(Figures(rows, place).page(title) for place, title in PLACES.items() if place in measured)
+    return "".join(Figures(rows, place).page(PLACES[place]) for place in places if place in measured)

@@ -269,6 +269,8 @@ class Hosts(unittest.TestCase):
         self.assertIn("| is.A | 2 | 110.0 | 100.0 | 1.10 |\n", text)
         self.assertIn("Geometric mean, velo net over btl/tcp, 2 ranks: 0.995.", text)
         self.assertIn("| 8 B | 2.50 | – | – |\n", text)
+        two_hosts = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines), ["veth"])
+        self.assertTrue(two_hosts and text.startswith(two_hosts) and "2.50" not in two_hosts, two_hosts)
 
 
 class Real(unittest.TestCase):
