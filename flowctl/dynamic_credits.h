@@ -18,17 +18,17 @@
 
 namespace velo::flowctl {
 
-/// Events, booked and handed to the policies. `Policy` is a chain that ends in DynamicBooks.
+/// Accounts for events, and hands them to the policies. `Policy` is a chain that ends in DynamicBooks.
 ///
 /// Owner: FlowControl. Thread: the engine's. Every event is O(credit_slots) at most for each return that it
 /// leads to, whatever the number of peers; nothing but know() allocates after construction.
 ///
 /// With contact slots a peer owns no slot before the first contact. Packets without credits fill the
 /// mailbox's contact slots, which all peers share and whose number the device bounds. Each of the two
-/// processes then opens its mailbox to the other, if it has room: it sets a minimum quota and credit slots
-/// aside, and says so (link.h). A peer that finds no room, because the mailbox is shared out to others that
-/// are active, goes on with contact slots: slower, and never stuck. kOpen, kClose and kClosed fill contact
-/// slots as well, so none of this waits for a credit.
+/// processes then opens its mailbox to the other, if it has the capacity: it sets a minimum quota and credit
+/// slots aside, and says so (link.h). A peer that finds no slots, because the mailbox is shared out to others
+/// that are active, goes on with contact slots: slower, and never stuck. kOpen, kClose and kClosed fill
+/// contact slots as well, so none of this waits for a credit.
 template <class Policy>
 class DynamicCredits : public Policy {
   public:
@@ -233,7 +233,7 @@ class DynamicCredits : public Policy {
         return times.message_packets != 0 || times.message_packets_max > 1 ||
                pattern_.two_messages(at(index));
     }
-    /// False where there is no room.
+    /// False where no slots are left for it.
     bool open(PeerIndex index, Outbox& outbox) {
         if (!ledger_.can_lend(min_quota_)) return false;
         DynamicPeer& peer = at(index);
@@ -253,7 +253,8 @@ class DynamicCredits : public Policy {
                    static_cast<unsigned>(peer.link));
         return true;
     }
-    /// `makes_room`: takes a step towards it where there is none. Not at each packet of a long message.
+    /// `makes_room`: where there are no slots, takes a step towards them. Not at each packet of a long
+    /// message.
     void open(PeerIndex index, bool makes_room, Outbox& outbox) {
         if (open(index, outbox) || !makes_room) return;
         this->make_room(outbox);
@@ -264,7 +265,7 @@ class DynamicCredits : public Policy {
         if (!this->by_contact_) return Status::kProtocol;
         const bool owned = lends(at(from).link);
         if (!this->apply_link(from, event, outbox)) return Status::kProtocol;
-        // The books are of the link as it was.
+        // The account is that of the link as it was.
         if (owned) this->release_owner(from);
         this->forget(from);
         return Status::kOk;

@@ -1,5 +1,5 @@
-/// The books where senders share one pool of slots, and each has a FIFO of thresholds: dynamic flow control
-/// (FC 6.2).
+/// The accounts where senders share one pool of slots, and each has a FIFO of thresholds: dynamic flow
+/// control (FC 6.2).
 #pragma once
 
 #include <algorithm>
@@ -39,17 +39,16 @@ class FifoAccount : public Account {
 
 /// Invariants:
 /// - available slots + all granted credits + credit slots that are lent = data region. The quotas, what is
-/// assigned to
-///   no peer, and the credit slots that are lent add up to the data region as well. (Credit slots are lent
-///   out of the data region where peers own none from the start, with contact slots.)
+///   assigned to no peer, and the credit slots that are lent add up to the data region as well. (Credit slots
+///   are lent out of the data region where peers own none from the start, with contact slots.)
 /// - The thresholds of an account are at least 1 and add up to granted + 1 + retrieved (I1 and I2 of
 ///   docs/flow-control.md). So a peer without credits has retrieved >= the head, for the other thresholds add
 ///   up to at least credit_slots >= 1: what took its last credit has found the threshold reached. At that
 ///   time a slot was free, the packet's own, so at least one credit went back. Hence no sender waits without
 ///   end.
 /// - The FIFO lists the last credit_slots + 1 returns. With m explicit credit packets unread, a sender can
-/// use only
-///   what lies before them in the list, so no credit region overflows.
+///   use only what lies before them in the list, so no credit region overflows.
+///
 /// Delaying a return, or returning any available number of credits, preserves the invariants.
 ///
 /// An account begins when its slots are lent, and ends when it is closed; without contact slots all begin at
@@ -95,7 +94,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     [[nodiscard]] uint32_t unassigned_slots() const noexcept { return unassigned_slots_; }
     /// Slots that peers own as credit slots, out of the data region.
     [[nodiscard]] uint32_t lent_slots() const noexcept { return lent_slots_; }
-    /// Of the FIFO, from its head.
+    /// A threshold of the peer's FIFO, `place` entries behind its head.
     [[nodiscard]] uint32_t threshold(PeerIndex index, uint32_t place = 0) const noexcept {
         return thresholds_[at_place(index, (*this)[index].head_ + place)];
     }
@@ -103,7 +102,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     [[nodiscard]] bool reached(PeerIndex index) const noexcept {
         return (*this)[index].retrieved() >= threshold(index);
     }
-    /// The same with the packets whose credits were piggybacked (FC 6.6).
+    /// Whether a return is due once piggybacked credits count as well (FC 6.6).
     [[nodiscard]] bool reached_with_piggybacked(PeerIndex index) const noexcept {
         const FifoAccount& account = (*this)[index];
         return account.retrieved() + account.piggybacked_ >= threshold(index);
@@ -142,8 +141,8 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
         return credits;
     }
 
-    /// The same for one credit to a blocked sender (FC 6.5.4): what was piggybacked before stays a part of
-    /// the next return.
+    /// With the threshold reached, returns one credit to a blocked sender (FC 6.5.4): 1 enters the FIFO for
+    /// the head. Credits that were piggybacked before stay a part of the next return.
     void return_one(PeerIndex to) {
         const Audit audit(*this, to);
         VELO_DCHECK(reached(to) && available_slots_ != 0, "a credit for peer %u before its threshold", to);
@@ -315,7 +314,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
                     uint16_t{1});
     }
 
-    /// Whether what must always hold of a peer's books, and of all slots, holds. O(credit_slots).
+    /// Whether what must always hold of a peer's account, and of all slots, holds. O(credit_slots).
     [[nodiscard]] bool balanced(PeerIndex index) const noexcept {
         const FifoAccount& account = (*this)[index];
         if (available_slots_ + lent_slots_ > data_slots_ || unassigned_slots_ + lent_slots_ > data_slots_)
@@ -361,7 +360,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     std::vector<uint16_t> thresholds_;
     uint32_t data_slots_;
     uint32_t available_slots_;
-    /// Of no peer's quota.
+    /// Slots of the data region that are in no peer's quota.
     uint32_t unassigned_slots_;
     uint32_t lent_slots_ = 0;
     uint32_t credit_slots_;

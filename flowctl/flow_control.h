@@ -43,16 +43,14 @@ namespace velo::flowctl {
 ///
 /// Every driver must keep these rules, for the proofs to hold (tests/exhaustive shows what breaks otherwise):
 /// - A packet's slot is free again, as far as the device is concerned, before the event is reported that the
-/// packet gives
-///   rise to (packets_retrieved, credits_arrived, control_arrived).
+///   packet gives rise to (packets_retrieved, credits_arrived, control_arrived).
 /// - Credits are taken for a piggyback only when the packet that carries them goes at once, and never while
-/// the outbox has
-///   something due to the peer. Credits inside a packet that itself waits for a credit can make two processes
-///   wait for each other without end; credits that overtake a return overflow the credit region.
+///   the outbox has something due to the peer. Credits inside a packet that itself waits for a credit can
+///   make two processes wait for each other without end; credits that overtake a return overflow the credit
+///   region.
 /// - After an event, send_control() is called; resend_control() is called again and again as long as
-/// control_refused().
-///   Packets between two processes stay in order. Before data, send_control_to() is called where
-///   response_due().
+///   control_refused(). Packets between two processes stay in order. Before data, send_control_to() is called
+///   where response_due().
 ///
 /// A Status other than kOk means that a peer broke the protocol, and that nothing changed.
 class FlowControl {
@@ -76,7 +74,7 @@ class FlowControl {
     }
 
     [[nodiscard]] Mode mode() const noexcept { return mode_; }
-    /// Peers that can be asked about: those planned for, or those that know() has been told of.
+    /// Peers that can be asked about: those planned for, or those that know() was called for.
     [[nodiscard]] uint32_t known() const noexcept {
         return on(0u, [](const auto& credits) { return credits.known(); });
     }
@@ -153,8 +151,8 @@ class FlowControl {
         return book_retrieved(from, packets, end);
     }
 
-    /// Body packets of a message have left the mailbox ahead of its end. They are booked with the end, if
-    /// that is the next event and they make no return due by themselves; and before any other event.
+    /// Body packets of a message have left the mailbox ahead of its end. They are accounted for with the end,
+    /// if that is the next event and they make no return due by themselves; and before any other event.
     [[nodiscard]] Status run_retrieved(PeerIndex from, uint32_t packets) {
         settle_run();
         return on(Status::kOk, [&](const auto& credits) {
@@ -165,14 +163,14 @@ class FlowControl {
             return Status::kOk;
         });
     }
-    /// Books a run that no end has followed.
+    /// Accounts for a run of body packets that no end has followed.
     void settle_run() {
         if (run_packets_ == 0) [[likely]]
             return;
         const Status status = book_retrieved(run_from_, std::exchange(run_packets_, 0), {});
         VELO_CHECK(status == Status::kOk, "a run of peer %u that was accepted cannot be booked", run_from_);
     }
-    /// Packets of the peer's that are taken and not booked.
+    /// Packets of the peer's that are retrieved, and not accounted for yet.
     [[nodiscard]] uint32_t run_packets(PeerIndex from) const noexcept {
         return run_from_ == from ? run_packets_ : 0;
     }
@@ -193,8 +191,8 @@ class FlowControl {
         });
     }
 
-    /// A control packet arrived, with this value. Its own slot is booked before (packets_retrieved) where it
-    /// cost a credit. kProtocol under modes that have no such packet.
+    /// A control packet arrived, with this value. Its own slot is accounted for before (packets_retrieved)
+    /// where it cost a credit. kProtocol under modes that have no such packet.
     [[nodiscard]] Status control_arrived(PeerIndex from, ControlKind kind, uint32_t value) {
         if (kind == ControlKind::kCredits) return credits_arrived(from, value);
         settle_run();
@@ -286,7 +284,7 @@ class FlowControl {
         if (!next_control(to, next) || next.kind != ControlKind::kOpen || next.value > max) return 0;
         return next.value;
     }
-    /// It rides in a packet that the device has taken.
+    /// The opening rides in a packet that the device has accepted.
     void opening_left(PeerIndex to) { outbox_.left(to, ControlKind::kOpen, 0); }
 
     /// Whether data to the peer must wait for a response to it: that says how many credits are given up.
@@ -444,7 +442,7 @@ class FlowControl {
     uint32_t return_max_;
     Credits credits_;
     Outbox outbox_;
-    /// Body packets that are not booked yet; 0: none.
+    /// Body packets that are not accounted for yet; 0: none.
     uint32_t run_packets_ = 0;
     PeerIndex run_from_ = 0;
 };

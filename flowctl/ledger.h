@@ -1,7 +1,8 @@
-/// The books of credits and slots: the only code that changes how many there are, and of whom.
+/// The accounts of credits and slots: the only code that changes how many there are, and of whom.
 ///
 /// A ledger belongs to one process and has one account a peer. Each operation asserts, on entry and on exit,
-/// that the account balances and that no slot was lost or made (VELO_DEBUG). Policies decide, ledgers book.
+/// that the account balances and that no slot was lost or made (VELO_DEBUG). Policies decide, ledgers
+/// account.
 /// Thread: the engine's. Every operation is O(credit_slots) at most.
 #pragma once
 
@@ -20,7 +21,7 @@ class Account {
   public:
     /// Sender role: packets that may still go to the peer (FC 5.1).
     [[nodiscard]] uint32_t credits() const noexcept { return credits_; }
-    /// Receiver role: packets taken out of the mailbox whose credits have not gone back (FC's
+    /// Receiver role: packets dequeued from the mailbox whose credits have not gone back (FC's
     /// retrieved_packets).
     [[nodiscard]] uint32_t retrieved() const noexcept { return retrieved_; }
 
@@ -79,7 +80,7 @@ class Ledger {
         VELO_CHECK(credits_max >= 1, "a ledger for no credits, with %u peers", peers);
     }
 
-    /// Asserts the books of one peer when an operation begins and when it ends.
+    /// Asserts that the account of one peer balances when an operation begins and when it ends.
     class Audit {
       public:
         Audit([[maybe_unused]] const Ledger& ledger, [[maybe_unused]] PeerIndex peer) noexcept

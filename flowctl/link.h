@@ -22,7 +22,7 @@ namespace velo::flowctl {
 enum class LinkState : uint8_t {
     /// Neither has opened its mailbox to the other, as far as we know.
     kUnknown,
-    /// The peer has opened to us, and we have no room for it.
+    /// The peer has opened to us, and we have no slots for it.
     kOffered,
     /// We have opened to the peer.
     kOpening,

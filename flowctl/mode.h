@@ -48,7 +48,7 @@ enum class Stealing : uint8_t {
     /// From a sender that has fallen silent, or that has much more than the active one
     /// (docs/flow-control.md).
     kSilent,
-    /// As kSilent; and where shares are smaller than messages, senders have credits for a whole message in
+    /// Like kSilent; and where shares are smaller than messages, senders have credits for a whole message in
     /// turns.
     kTurns,
 };

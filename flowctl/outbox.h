@@ -19,8 +19,7 @@ namespace velo::flowctl {
 /// Kinds of control packets, in the order in which those that are due to one peer leave.
 enum class ControlKind : uint8_t {
     /// Answer to kClose: its sender uses no slots of the peer's and returns no credits from here on, until it
-    /// opens
-    /// again. Fills a contact slot.
+    /// opens again. Fills a contact slot.
     kClosed,
     /// The peer owns slots here from now on; the value is its first credits. Fills a contact slot.
     kOpen,
@@ -29,7 +28,8 @@ enum class ControlKind : uint8_t {
     kCredits,
     /// Compulsory credit return request (FC 6.1). Costs a credit.
     kReturnRequest,
-    /// The response to one; the value is the credits that are given up, perhaps 0. Costs a credit.
+    /// The response to a compulsory request; the value is the credits that are given up, perhaps 0. Costs a
+    /// credit.
     kReturnResponse,
     /// The peer's slots here are wanted back, and its own are given back. Fills a contact slot.
     kClose,
@@ -78,10 +78,12 @@ inline constexpr ControlSet kVoidWhenClosing(ControlKind::kCredits, ControlKind:
                                              ControlKind::kReturnResponse);
 inline constexpr ControlSet kCostACredit(ControlKind::kReturnRequest, ControlKind::kReturnResponse);
 
-/// A peer with something due is in one of two lines: *fresh* until the device was asked, *refused* after it
-/// has refused a packet of the peer's. A peer whose packets all wait for a credit is in neither, and lined up
-/// when credits come. At most one packet of each kind is due to a peer. Returns that wait become one of their
-/// sum.
+/// The control packets that are due, by peer. A peer with something due is in one of two queues:
+/// - *fresh*, until the device was asked;
+/// - *refused*, after the device has refused a packet of the peer's.
+///
+/// A peer whose packets all wait for a credit is in neither, and is enqueued when credits come. At most one
+/// packet of each kind is due to a peer. Returns that wait become one of their sum.
 class Outbox {
   public:
     /// Bytes of state a peer.
@@ -92,7 +94,7 @@ class Outbox {
     void know(PeerIndex peer) {
         if (peer < entries_.size()) return;
         entries_.resize(size_t{peer} + 1);
-        // Each peer is in a line once at most, so that no line allocates from here on.
+        // Each peer is in a queue once at most, so that no queue allocates from here on.
         fresh_.reserve(entries_.size());
         refused_.reserve(entries_.size());
         ready_.reserve(entries_.size());
@@ -188,11 +190,12 @@ class Outbox {
         entry.due.remove(ControlSet(kind));
     }
 
-    // The lines.
+    // The queues.
 
     [[nodiscard]] bool fresh_empty() const noexcept { return fresh_.empty(); }
     [[nodiscard]] bool refused_empty() const noexcept { return refused_.empty(); }
-    /// Visits every fresh peer, the first in line first: visit(peer) says whether all of it left that could.
+    /// Visits every fresh peer, the first in the queue first: visit(peer) says whether all of it left that
+    /// could.
     template <class Visit>
     void visit_fresh(Visit&& visit) {
         for (size_t at = 0; at < fresh_.size(); ++at) {
@@ -205,7 +208,7 @@ class Outbox {
         }
         fresh_.clear();
     }
-    /// The same for the refused ones, each once.
+    /// Visits every refused peer, each once: visit(peer) says whether all of it left that could.
     template <class Visit>
     void visit_refused(Visit&& visit) {
         for (size_t at = 0; at < refused_.size();) {

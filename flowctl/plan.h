@@ -93,7 +93,7 @@ struct Config {
 /// mailbox_slots = data_region_slots + credit_region_slots, and under `static`
 /// data_region_slots = peers * quota + excess_peers. Under `growing` and `dynamic` the peers start with
 /// `quota` each, and the rest is handed out as they go. With contact slots, mailbox_slots =
-/// data_region_slots + contact_slots: a peer's credit slots are taken out of the data region when it is met.
+/// data_region_slots + contact_slots: a peer's credit slots come out of the data region when its link opens.
 struct Plan {
     Mode mode = Mode::kNone;
     uint32_t peers = 0;
@@ -108,7 +108,7 @@ struct Plan {
     /// Credits a sender starts with at every receiver, or is given at its first contact; 0 under a mode
     /// without credits.
     uint32_t quota = 0;
-    /// Intended quota of a peer that is met (kDynamic with contact slots), where so much is left.
+    /// Intended quota of a peer whose link opens (kDynamic with contact slots), where so much is left.
     uint32_t initial_quota = 0;
     /// The peers 0 .. excess_peers - 1 own quota + 1 slots here (Rounding::kSubset).
     uint32_t excess_peers = 0;

@@ -34,9 +34,9 @@ class ActivityQuota : public DynamicBooks {
         return pattern_.idle(peer, kIdleGaps);
     }
 
-    /// One step towards room for a peer that found none: an idle peer's link is closed; an idle sender loses
+    /// One step towards slots for a peer that found none: an idle peer's link is closed; an idle sender loses
     /// all but its minimum quota; another one what it has beyond its fair share, or as much as is needed. The
-    /// peer that found no room asks again with its next message.
+    /// peer that found no slots asks again with its next message.
     void make_room(Outbox& outbox) {
         if (const PeerIndex oldest = lists_.last(Activity::kNull); oldest != kNone) {
             if (idle_for_long(at(oldest))) return close_link(oldest, outbox);

@@ -1,4 +1,4 @@
-/// The books where each peer owns slots of its own: static and growing flow control (FC 5, IBFC 4.3).
+/// The accounts where each peer owns slots of its own: static and growing flow control (FC 5, IBFC 4.3).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ static_assert(sizeof(QuotaAccount) == 16, "four peers share a cache line");
 /// own or were promised add up to the data region.
 ///
 /// Favoured peers (FC footnote 7a): of a mailbox that does not divide evenly some peers own quota + 1 slots,
-/// and the senders are not told. A sender starts with `quota` credits like every other; its account here
+/// and the senders are not notified. A sender starts with `quota` credits like every other; its account here
 /// starts as if it had been given quota + 1 and one packet of it had been retrieved. That packet's credit
 /// goes back with the first return, and from then on the peer has quota + 1. This is a state that quota + 1
 /// reaches by itself (send one, retrieve it), so the proofs for quota + 1 hold here. One condition remains: a
@@ -123,7 +123,7 @@ class QuotaLedger : public Ledger<QuotaLedger, QuotaAccount> {
 
     uint32_t data_slots_;
     uint32_t free_slots_;
-    /// Owned by peers, or promised to them.
+    /// Slots owned by peers, or promised to them.
     uint32_t owned_slots_ = 0;
     uint32_t initial_quota_;
     uint32_t excess_peers_;

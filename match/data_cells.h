@@ -42,7 +42,7 @@ class DataCells {
         if (!supply_.has(cells) || !reach(supply_.reach_to_take(cells))) return kNoCell;
         return fill(data, bytes, supply_.take(cells));
     }
-    /// The same in cells that were reserved.
+    /// Keeps a copy in cells that were reserved for it.
     [[nodiscard]] CellRef store_reserved(const std::byte* data, uint32_t bytes) {
         return fill(data, bytes, supply_.take_reserved(cells_of(bytes)));
     }

@@ -1,8 +1,9 @@
 /// Room that one sender was granted for messages which leave without a request, as its receiver knows it.
 ///
-/// A message that finds its receive posted has not needed its room, which is the sender's again; the receiver tells it
-/// so by half of what the sender has, so that it never stands still for the rest. Nearly all messages are of this kind,
-/// and each is counted down to the one that has it told, in a number that also says whether it may have been sent.
+/// A message that finds its receive posted has not needed its room, which is the sender's again; the receiver
+/// notifies it by half of what the sender has, so that it never stands still for the rest. Nearly all
+/// messages are of this kind, and each is counted down to the one that makes a notice due, in a number that
+/// also says whether it may have been sent.
 ///
 /// Pure. Owner: the receiver. Thread: the engine's, under its lock.
 #pragma once
@@ -17,12 +18,12 @@ namespace velo::match {
 
 class Granted {
   public:
-    /// All of them may be untold, and half be counted down to, in 16 bits.
+    /// All of them may be unreported, and half be counted down to, in 16 bits.
     static constexpr uint32_t kRecordsMax = 0x7fff;
 
     /// Granted, and not used as far as is known here.
     [[nodiscard]] Room left() const { return left_; }
-    /// Of these, what the sender has not been told.
+    /// Of these, what has not been reported to the sender.
     [[nodiscard]] Room untold() const {
         return {static_cast<uint32_t>(until_due(left_.records()) - countdown_), untold_cells_};
     }
@@ -38,7 +39,7 @@ class Granted {
     void give(Room room) { set(left_ + room, untold() + room); }
     /// A message has come in its room, and keeps it.
     void use(uint32_t cells) { set(left_ - Room{1, cells}, untold()); }
-    /// The same, and it has not needed it.
+    /// A message has come in its room, and has not needed it: the room is the sender's again.
     void give_back(uint32_t cells) { set(left_, untold() + Room{1, cells}); }
     /// give_back(0), if nothing is due; otherwise false.
     [[nodiscard, gnu::always_inline]] bool give_back_plain() {
@@ -50,11 +51,11 @@ class Granted {
     /// The last message was not what it seemed.
     void undo_plain() { ++countdown_; }
 
-    /// With the next message the sender is told of records. Until then one without cells is allowed.
+    /// With the next message, records are reported to the sender. Until then one without cells is allowed.
     [[nodiscard]] bool due() const { return countdown_ <= 0; }
-    /// The same of records or cells.
+    /// Whether records or cells are due to be reported to the sender.
     [[nodiscard]] bool any_due() const { return due() || 2 * untold_cells_ >= left_.cells(); }
-    /// The sender is told of these now.
+    /// Room to be reported to the sender now.
     [[nodiscard]] Room take_untold() {
         const Room room = untold();
         set(left_, {});
@@ -68,7 +69,7 @@ class Granted {
     }
 
   private:
-    /// Records that may come back before the sender is told of them, where it has `records`.
+    /// Records that may come back before they are reported to the sender, where it has `records`.
     [[nodiscard]] static int32_t until_due(uint32_t records) {
         return records == 0 ? 0 : static_cast<int32_t>((records - 1) / 2);
     }

@@ -46,7 +46,7 @@ class KeyTable {
         return found;
     }
 
-    /// The same, and its place is remembered: it may well be removed next.
+    /// The oldest of this key, or kNone; the place is remembered, since it may well be removed next.
     [[nodiscard]] Ref find(const Envelope& key) {
         Ref found = *recent_place_of(key);
         while (found != kNone && !(store_.key(found) == key)) found = store_.links(found).chain;
@@ -125,7 +125,8 @@ class KeyTable {
     }
 
     [[nodiscard]] Ref* place_of(const Envelope& key) const { return &const_cast<KeyTable*>(this)->bin(bin_of(key)); }
-    /// The same, and remembered: messages of one envelope come after one another, and the receives for them do.
+    /// The place of a key, remembered: messages of one envelope come after one another, and the receives for
+    /// them do.
     [[nodiscard, gnu::always_inline]] Ref* recent_place_of(const Envelope& key) {
         if (!(key == recent_)) [[unlikely]] {
             recent_ = key;

@@ -48,8 +48,7 @@ class PostedQueue {
         table_.append(&posted, receive);
     }
 
-    /// The first of those that were posted and fit the message, which is no longer posted then. nullptr: none
-    /// fits.
+    /// Dequeues the first posted receive that fits the message. nullptr: none fits.
     [[nodiscard, gnu::always_inline]] Posted* take(const Envelope& message) {
         if (open_ == 0) [[likely]] {
             Posted* const found = table_.take_first(message);
@@ -59,7 +58,7 @@ class PostedQueue {
         return take_of_all(message);
     }
 
-    /// The same, and it stays posted.
+    /// The first posted receive that fits the message, which stays posted. nullptr: none fits.
     [[nodiscard]] Posted* find(Envelope message) const {
         Posted* found = counts_[index(Kind::kExact)] != 0 ? table_.first(message) : nullptr;
         if (open_ == 0) return found;

@@ -118,7 +118,7 @@ class ProbeWatches {
 
     /// A request of the present age was refused; `fit` is the oldest posted receive that fits it. `told`: the
     /// last round that was offered to its sender; kAllRounds, if no message of the sender was refused before.
-    /// Of a later one an earlier message may be the first that fits.
+    /// For a pattern of a later round, an earlier message may be the first that fits.
     void on_refused(const Found& message, PostNumber fit, uint32_t told) {
         for (uint32_t i = count_; i-- != 0;) {
             Watch& watch = watches_[i];

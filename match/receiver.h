@@ -70,7 +70,7 @@ class Receiver {
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
-    // News of a sender.
+    // Events of a sender.
 
     [[nodiscard]] Result on_request(Sender& sender, const Arrival& arrival, uint32_t age, bool first) {
         Refusals& refusals = sender.offers.refusals;
@@ -106,8 +106,8 @@ class Receiver {
         const RecordRef ref = unexpected_.add_reserved(arrival.envelope);
         return {.outcome = keep(sender, arrival, ref, true), .record = ref};
     }
-    /// The same for one that has nothing but its data, as most do. nullptr: nothing has changed; on_eager()
-    /// knows why.
+    /// Matches an eager message that has nothing but its data, as most do. nullptr: nothing has changed;
+    /// on_eager() knows why.
     [[nodiscard, gnu::always_inline]] PostedReceive* match_eager(Sender& sender, const Arrival& arrival) {
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
         if (!sender.granted.allows(cells)) [[unlikely]]
@@ -123,7 +123,8 @@ class Receiver {
         }
         return &receive;
     }
-    /// The same for one whose data would fit into a record, where nothing else has to be looked at.
+    /// Matches an eager message whose data would fit into a record. nullptr: no posted receive fits, or
+    /// something else has to be looked at; nothing has changed.
     [[nodiscard, gnu::always_inline]] PostedReceive* match_plain(Sender& sender, const Envelope& envelope) {
         if (!sender.granted.give_back_plain()) [[unlikely]]
             return nullptr;
@@ -142,8 +143,9 @@ class Receiver {
 
     // Calls of the program.
 
-    /// A message that came before and fits, to be taken out by take(). kNoRecord: the receive is posted, and stays
-    /// where it is until it is matched or withdrawn. `named`: the sender that it names, if that one has sent anything.
+    /// Posts a receive, or returns a message that came before and fits, for take() to dequeue. kNoRecord: the
+    /// receive is posted, and stays where it is until it is matched or withdrawn. `named`: the sender that it
+    /// names, if that one has sent anything.
     [[nodiscard]] RecordRef post(PostedReceive& receive, const Envelope& envelope, Sender* named) {
         if (unexpected_.size() != 0) {
             const RecordRef ref = unexpected_.find(envelope);
@@ -202,7 +204,7 @@ class Receiver {
         return record;
     }
 
-    // Messages that were taken out.
+    // Messages that were dequeued.
 
     /// Calls visit(data, bytes) for each piece of a message's data that is here, in order.
     template <class Visit>
@@ -235,7 +237,7 @@ class Receiver {
         sender->granted.give({1, cells});
     }
 
-    // News for a sender.
+    // Events for a sender.
 
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
@@ -330,8 +332,8 @@ class Receiver {
   private:
     /// A sender repeats its whole queue only when this part of the records' budget is free.
     static constexpr uint64_t kRestartPart = 8;
-    /// The same when there is memory for one of this number of its messages. (With 16, senders of many messages sent
-    /// each of them five times.)
+    /// A sender repeats its queue only when there is memory for one of this number of its messages. (With 16,
+    /// senders of many messages sent each of them five times.)
     static constexpr uint64_t kPassParts = 4;
 
     [[nodiscard]] static PostedReceive& of(Posted& posted) {

@@ -2,15 +2,16 @@
 ///
 /// A refused message stays with its sender and is offered again. Two rules keep MPI's order meanwhile:
 ///
-/// - *Sticky*: once a message was refused, no later one of that sender gets a record before all are sent again, in a
-/// full   pass. Each may still match a posted receive. - *Offers*: a receive that is posted while the sender is flagged
-/// is not seen by its messages until it was offered, which   makes the sender repeat the first refused message that
-/// fits. An offer, and a full pass, change the age; a message of   an older age, sent before its sender knew, is
-/// refused, and repeated as if it had not been sent.
+/// - *Sticky*: once a message was refused, no later one of that sender gets a record before all are sent
+///   again, in a full pass. Each may still match a posted receive.
+/// - *Offers*: a receive that is posted while the sender is flagged is not seen by its messages until it was
+///   offered, which makes the sender repeat the first refused message that fits. An offer, and a full pass,
+///   change the age; a message of an older age, sent before its sender knew, is refused, and repeated as if
+///   it had not been sent.
 ///
-/// The paper changes the age with every receive and has all refused messages repeated each time (4.3); that is safe,
-/// but a queue of n messages is then sent n^2 / 2 times. Here an age has been told to the sender when it changes, so
-/// nothing is refused only because another receive was posted meanwhile.
+/// The paper changes the age with every receive and has all refused messages repeated each time (MEM 4.3);
+/// that is safe, but a queue of n messages is then sent n^2 / 2 times. Here the sender is notified of each
+/// change of the age, so nothing is refused only because another receive was posted meanwhile.
 ///
 /// A message before which its sender has no other one that waits, a *first* one, cannot overtake, and none of this
 /// holds for it but the age.

@@ -36,7 +36,7 @@ class Supply {
         free_ -= pieces - made;
         return make(made);
     }
-    /// The same of reserved ones.
+    /// Takes reserved pieces. Returns how many of them the caller makes now; the others are free ones.
     [[nodiscard]] uint32_t take_reserved(uint32_t pieces) {
         VELO_CHECK(pieces <= reserved_, "pieces are taken that were not reserved");
         const uint32_t made = pieces <= free_ ? 0 : pieces - free_;

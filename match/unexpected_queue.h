@@ -38,7 +38,7 @@ class UnexpectedQueue {
         if (ref != kNone) append(ref, message);
         return ref;
     }
-    /// The same with a record that was reserved.
+    /// The youngest record, made of a reserved one. Its peer, note and body are the caller's to fill.
     [[nodiscard]] Ref add_reserved(const Envelope& message) {
         const Ref ref = records_.take_reserved();
         append(ref, message);

@@ -26,7 +26,7 @@ struct Arrival {
     uint8_t waiting_width = 0;  ///< of a request: at most 2^width messages wait with the sender
 };
 
-/// A view of a record, in the queue or taken out of it. A short message whose sender need not hear of it has
+/// A view of a record, in the queue or dequeued. A short message whose sender need not hear of it has
 /// its data inside and nothing else.
 class Unmatched {
   public:

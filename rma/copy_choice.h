@@ -39,8 +39,9 @@ class CopyChoice {
     static constexpr double kColdHopeless = 2;
     /// Another way takes over when it takes less than this part of the time: above what one way varies.
     static constexpr double kGain = 0.93;
-    /// The same of a first trial of the ring, whose memory is new to both processes. Between this and kFirstLoss such a
-    /// trial goes on, to as many bytes, in which that memory gets used.
+    /// The ring takes over after its first trial, with memory that is new to both processes, at less than
+    /// this part of the time. Between this and kFirstLoss such a trial goes on, to as many bytes, in which
+    /// that memory gets used.
     static constexpr double kFirstGain = 0.75;
     static constexpr double kFirstLoss = 1.25;
     static constexpr uint64_t kLongFirstTrialBytes = 8u << 20;

@@ -108,12 +108,12 @@ class RailPolicy {
     [[nodiscard]] RailMask choose(const RailSet& rails, uint64_t bytes) {
         return choose(rails.live(), rails.free(), bytes);
     }
-    /// The same of full-duplex rails, and no others than `usable`.
+    /// Rails for a transfer over full-duplex rails, and no others than `usable`. None: nothing changed.
     [[nodiscard]] RailMask choose(const RailSet& rails, uint64_t bytes, RailMask usable,
                                   RailDirection direction) {
         return choose(rails.live() & usable, rails.free(direction) & usable, bytes);
     }
-    /// The same of rails that the caller finds free.
+    /// Rails for a transfer out of those that the caller finds free. None: nothing changed.
     [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return choose(free, free, bytes); }
 
   private:

@@ -109,9 +109,9 @@ class Rails {
         peer.paths.began(rail);
         if (all_ != 1) set_.begin(rail, direction, bytes);
     }
-    /// The same of the sole rail.
+    /// An operation was posted at the sole rail.
     void began_on_sole() { ++counters_[0].chunks; }
-    /// It has ended, well or not; followed by succeeded() or failed().
+    /// An operation has ended, well or not; followed by succeeded() or failed().
     void ended(uint32_t rail, RailDirection direction, uint64_t bytes) {
         if (all_ != 1) set_.end(rail, direction, bytes);
     }
@@ -147,7 +147,7 @@ class Rails {
     [[nodiscard]] uint64_t retry_ns(uint32_t rail, const PeerRails& peer) const {
         return std::max(own_.retry_ns(rail), peer.paths.retry_ns(rail));
     }
-    /// The same, whatever the peer.
+    /// When the rail is tried next with any peer; 0: it is in use.
     [[nodiscard]] uint64_t retry_ns(uint32_t rail) const { return own_.retry_ns(rail); }
     [[nodiscard]] uint64_t bytes_under_way(uint32_t rail) const { return set_.bytes_under_way(rail); }
     [[nodiscard]] const Counters& counters(uint32_t rail) const { return counters_[rail]; }
