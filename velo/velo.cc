@@ -41,7 +41,7 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
     return engine.leaves_in_lane(peer, static_cast<uint32_t>(bytes), tag, put);
 }
 
-/// Called with the arguments of its caller, as its end.
+/// Tail call of its caller, with the caller's arguments, so that the short way saves no registers.
 template <bool kCopies>
 [[gnu::noinline]] int send_otherwise(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                                      size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
@@ -84,7 +84,7 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
 }
 
-/// Both are called with the arguments of their callers, as the end of these.
+/// Both are tail calls of their callers, with the callers' arguments, so that the short ways save no registers.
 [[gnu::noinline]] bool match_leaves_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
                                         const void* data, uint64_t bytes) noexcept {
     return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });

@@ -114,7 +114,7 @@ typedef struct {
     uint64_t bytes;
     uint64_t nla[2]; /* on-node, device */
     uint64_t device_key;  /* 0: not registered there */
-    uint32_t on_node_key; /* likewise */
+    uint32_t on_node_key; /* 0: not registered there */
     uint32_t reserved;
     uint64_t check;  /* of the rest, written by velo_register */
 } velo_handle_t;
@@ -250,9 +250,9 @@ size_t velo_device_send_bytes_max(const velo_engine_t* engine) VELO_NOEXCEPT;
 /* The carrier of packets to other nodes, for the user: "net (eth0)". Good while the engine is open. */
 const char* velo_device_name(const velo_engine_t* engine) VELO_NOEXCEPT;
 
-/* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the
- * peers compare themselves. VELO_UNSUPPORTED: it cannot
- * be reached by velo, and why stands in `error`. Connecting twice returns the same peer. */
+/* Makes a peer usable. `same_host`: the host knows that it runs on this machine; where it does not know, the peers
+ * compare themselves. VELO_UNSUPPORTED: it cannot be reached by velo, and why stands in `error`. Connecting twice
+ * returns the same peer. */
 int velo_connect(velo_engine_t* engine, const void* address, size_t bytes, bool same_host, void* peer_context,
                  velo_peer_t** peer, char* error, size_t error_bytes) VELO_NOEXCEPT;
 
@@ -272,14 +272,15 @@ bool velo_peer_attachable(const velo_peer_t* peer) VELO_NOEXCEPT;
 int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
 
-/* The same, and where that is not possible a copy may be queued; `sent` is not called for it. Copies are taken
- * only behind a message of velo_send's that still waits, and only a limited number behind each, so that a host
- * which waits for its messages does not run ahead of its peer. */
+/* Sends a message of two parts, or queues a copy if that is not possible at once; `sent` is not called for it.
+ * VELO_AGAIN: nothing was done, use velo_send. Copies are taken only behind a message of velo_send's that still
+ * waits, and only a limited number behind each, so that a host which waits for its messages does not run ahead of
+ * its peer. */
 int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                       size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
 
-/* Room for a message of `bytes` on an on-node ring, to be written in place and sent by velo_commit, or given up by
- * velo_cancel; NULL when there is none now. The lock is held from a successful reserve to either. */
+/* Space for a message of `bytes` on an on-node ring, to be written in place and sent by velo_commit, or given up
+ * by velo_cancel; NULL when there is none now. The lock is held from a successful reserve to either. */
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) VELO_NOEXCEPT;
 void velo_commit(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, size_t bytes) VELO_NOEXCEPT;
 void velo_cancel(velo_engine_t* engine) VELO_NOEXCEPT;

@@ -45,7 +45,7 @@ typedef struct {
     uint64_t bytes;
 } velo_match_status_t;
 
-/* One that a matching probe has taken out of the queue, until velo_match_receive_message. */
+/* A message that a matching probe has dequeued, until velo_match_receive_message. */
 typedef struct velo_match_message velo_match_message_t;
 
 typedef struct {
@@ -84,8 +84,8 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
 bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
 
-/* The same of a host's function that sends and waits, as the last thing that it does, so that it has nothing to keep
- * meanwhile: 0, the message has left, or the result of the host's send_rest(), which sends it. */
+/* Sends a short message for a host's function that sends and waits, as its tail call, so that it has nothing to
+ * keep meanwhile: 0, the message has left, or the result of the host's send_rest(), which sends it. */
 int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
 
@@ -94,8 +94,8 @@ int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t 
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
 
-/* Posts a receive, if that needs nothing else, because no message waits for one: 0. Otherwise the result of the host's
- * post_rest(), which calls velo_match_receive(). */
+/* Posts a receive, if that needs nothing else, because no message waits for one: 0. Otherwise the result of the
+ * host's post_rest(), which calls velo_match_receive(). */
 int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
                     velo_match_receive_t* receive) VELO_NOEXCEPT;
 
@@ -108,12 +108,12 @@ bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t
  * cancelled already, and nothing has changed. */
 bool velo_match_cancel(velo_engine_t* engine, velo_match_receive_t* receive) VELO_NOEXCEPT;
 
-/* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host
- * makes progress and asks again. `message`: where not NULL, it is taken out of the queue. */
+/* Looks for a message. `from`: the process that `source` is; NULL: any. False: there is none yet; the host makes
+ * progress and asks again. `message`: where not NULL, it is dequeued. */
 bool velo_match_probe(velo_engine_t* engine, const velo_match_peer_t* from, uint64_t place, int32_t tag,
                       velo_match_status_t* status, velo_match_message_t** message) VELO_NOEXCEPT;
 
-/* Receives a message that was taken out. True: as velo_match_receive. */
+/* Receives a message that was dequeued. True: it is done, and `receive_done` is not called. */
 bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* message, void* buffer,
                                 uint64_t capacity, velo_match_receive_t* receive) VELO_NOEXCEPT;
 

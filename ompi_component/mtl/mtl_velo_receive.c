@@ -77,7 +77,8 @@ static inline __opal_attribute_always_inline__ int prepare(mca_mtl_velo_request_
     return OMPI_SUCCESS;
 }
 
-/* With the arguments of its caller, as its end; `used`, so that the compiler leaves none out and moves none. */
+/* Tail call of mca_mtl_velo_irecv(), with its arguments; `used`, so that the compiler leaves none out and moves
+   none. */
 static int __attribute__((noinline, used))
 irecv_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag, opal_convertor_t *convertor,
                 mca_mtl_request_t *mtl_request)

@@ -118,7 +118,8 @@ int mca_mtl_velo_send_rest(void *context, velo_match_peer_t *peer, uint64_t plac
     return OMPI_SUCCESS;
 }
 
-/* With the arguments of its caller, as its end; `used`, so that the compiler leaves none out and moves none. */
+/* Tail call of mca_mtl_velo_send(), with its arguments; `used`, so that the compiler leaves none out and moves
+   none. */
 static int __attribute__((noinline, used))
 send_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor,
                mca_pml_base_send_mode_t mode)

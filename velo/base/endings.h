@@ -1,4 +1,4 @@
-/// Ends: who may still be told, and what is still owed, when a process or a part of its host leaves.
+/// Ends: the parts that may still be notified, and what is still owed, when a process or a part of its host leaves.
 ///
 /// A host has two parts, which leave one after the other: the one that matches (MTL), and the one that takes messages
 /// (BTL). A part that leaves posts no receive and takes no message any more, but its own messages are still delivered;

@@ -71,9 +71,9 @@ class PacketChannel {
     /// Sends what credits allow of a message; send.done tells how much of it went. kOk: all of it; kAgain:
     /// call again later, with nothing else to this peer in between; kPeerDead.
     Status send(DeviceAddr to, velo_send_t& send);
-    /// The same for a message that has not begun, whole or not at all.
+    /// Sends a message that has not begun, whole or not at all. kAgain: nothing of it went; kPeerDead.
     Status send_whole(DeviceAddr to, velo_send_t& send) { return send_part(to, send, Parts::kWhole); }
-    /// The same for several messages, none of which has begun, in one go: all or none.
+    /// Sends several messages, none of which has begun, in one go: all or none.
     Status send_together(DeviceAddr to, std::span<velo_send_t* const> sends);
 
     /// Short messages gain by going together (DeviceTraits::gathers).
@@ -166,7 +166,7 @@ class PacketChannel {
                     .opens = opens};
         }
     };
-    /// The packets of several messages, likewise.
+    /// The packets of several messages, for Device::send().
     struct TogetherFill {
         PacketChannel& path;
         DeviceAddr to;
@@ -181,8 +181,8 @@ class PacketChannel {
     };
     static constexpr auto kPayload = static_cast<uint32_t>(kPayloadBytes);
     static constexpr uint32_t kCreditPacketsAtOnce = 64;
-    /// Under `hardware` a message that finds no room for all of it goes in parts of a quarter of the mailbox, and of
-    /// no fewer packets than these.
+    /// Under `hardware` a message that the mailbox cannot take as a whole goes in parts of a quarter of the mailbox,
+    /// and of no fewer packets than these.
     static constexpr uint32_t kGuardedParts = 4;
     static constexpr uint32_t kGuardedPacketsAtOnce = 8;
     enum class Parts : uint8_t { kAllowed, kWhole };
@@ -198,7 +198,7 @@ class PacketChannel {
     [[nodiscard]] uint32_t mailbox_slots(DeviceAddr to) {
         return std::max(1u, device_.peer(to).mailbox_slots);
     }
-    /// Of a message of `packets`, where there is no room for all of them.
+    /// Packets that go at once of a message of `packets`, if the mailbox cannot take all of them.
     [[nodiscard]] uint32_t part_packets(DeviceAddr to, uint32_t packets) {
         if (plan_.mode != flowctl::Mode::kHardware) return packets;
         return std::min(packets, std::max(mailbox_slots(to) / kGuardedParts, kGuardedPacketsAtOnce));
@@ -251,8 +251,8 @@ Status PacketChannel<D, Clock>::send(DeviceAddr to, velo_send_t& send) {
     for (;;) {
         const uint32_t before = send.done;
         const Status status = send_part(to, send);
-        // Credits have let go all that may. A message without them goes on while there is room, and one that the device
-        // takes in parts while it takes them.
+        // Credits have let go all that may. A message without them goes on while the mailbox has slots, and one that
+        // the device takes in parts while it takes them.
         if (status != Status::kAgain) return status;
         if (send.done - before == uint64_t{send_packets_max_} * kPayload) continue;
         if (credited() && !flow_.by_contact(to)) {

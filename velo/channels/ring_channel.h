@@ -1,8 +1,8 @@
 /// Messages over the rings of a node, as a channel: beside PacketChannel, in the same shape.
 ///
 /// A channel sends what may leave of a message (send), or all of it and nothing else (send_whole), or several
-/// messages (send_together); it says whether a message waits for something that it will tell of (waits), and how
-/// long one may be. A ring takes a message whole, and tells of nothing.
+/// messages (send_together); it says whether a message waits for something that it will report (waits), and how long
+/// one may be. A ring takes a message whole, and reports nothing.
 #pragma once
 
 #include <span>

@@ -70,7 +70,7 @@ struct Core {
     void log(int level, const std::string& line) const {
         if (options.host.log != nullptr) options.host.log(options.host.context, level, line.c_str());
     }
-    /// The same, with the rank before the line.
+    /// Logs a line that begins with this process's rank.
     void say(int level, const std::string& text) const { log(level, with_rank(text)); }
     [[nodiscard]] std::string with_rank(const std::string& text) const {
         return "velo: rank " + std::to_string(options.identity.rank) + ": " + text;

@@ -1,5 +1,4 @@
-/// News for the host: collected under the engine's lock, told without it, in the order in which they came
-/// about.
+/// Events for the host: queued under the engine's lock, delivered without it, in the order in which they came about.
 ///
 /// So an upcall finds nothing half done, and may call any function of velo.h but velo_close. Messages alone
 /// are handed up in the middle of a poll, where they lie (Engine::Handler).
@@ -28,7 +27,7 @@ class Events {
     void rma_done(velo_rma_t& rma, Status status) {
         queue_.push_back({.of = Event::Of::kRma, .status = status, .what = &rma});
     }
-    /// News of matching are for a host of its own.
+    /// Events of matching are for a host of its own.
     [[gnu::cold]] void match_with(const velo_match_host_t& host) { match_host_ = host; }
     [[nodiscard]] const velo_match_host_t& match_host() const { return match_host_; }
     void match_sent(velo_match_send_t& send) {
@@ -37,7 +36,8 @@ class Events {
     void match_received(velo_match_receive_t& receive) {
         queue_.push_back({.of = Event::Of::kMatchReceive, .what = &receive});
     }
-    /// The same at once, where the engine is as it is when a message is handed up.
+    /// Reports a received message at once, if the engine is as it is when a message is handed up; otherwise queues
+    /// the event.
     [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
         if (!queue_.empty()) [[unlikely]]
             return match_received(receive);
@@ -49,7 +49,7 @@ class Events {
         if (host_.peer_ended == nullptr) return;
         queue_.push_back({.of = Event::Of::kEnd, .end = std::make_unique<velo_end_t>(end)});
     }
-    /// `line`: for the user. False: the host does not want to know.
+    /// Queues the end of the job. `line`: for the user. False: the host does not want to know.
     [[nodiscard, gnu::cold]] bool job_failed(velo_path_t path, uint64_t name, std::string line) {
         if (host_.job_failed == nullptr) return false;
         auto failed = std::make_unique<Failed>(Failed{std::move(line), name, path});
@@ -58,11 +58,11 @@ class Events {
     }
 
     [[nodiscard]] bool empty() const { return queue_.empty(); }
-    /// All has been told.
+    /// Every event has been delivered.
     [[nodiscard]] bool all_told() const { return queue_.empty() && delivering_ == 0; }
-    /// An upcall is being made; the events that it causes are told after it.
+    /// An upcall is being made; the events that it causes are delivered after it.
     [[nodiscard]] bool delivering() const { return delivering_ != 0; }
-    /// Tells the host everything. It may nest, because an upcall may wait for another event.
+    /// Delivers every event to the host. It may nest, because an upcall may wait for another event.
     void deliver() {
         ++delivering_;
         while (next_ != queue_.size()) {

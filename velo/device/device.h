@@ -36,13 +36,13 @@ inline constexpr size_t kDeviceAddressBytesMax = 512;
 struct DeviceTraits {
     /// Peers on other hosts can be reached.
     bool other_hosts = false;
-    /// Room in a peer's mailbox can be seen from here: Admission::kGuarded has a bound. Without it guarded packets are
-    /// sent without a look, and those that find no room wait in memory that this device does not count.
+    /// The free slots of a peer's mailbox can be seen from here: Admission::kGuarded has a bound. Without it guarded
+    /// packets are sent without a look, and those that find no slot wait in memory that this device does not count.
     bool sees_room = true;
     /// Connecting attaches to the peer's process, and so finds out whether it runs. Without it an address that is well
     /// formed connects, and a peer that is not there is found out by PeerWatch.
     bool sees_processes = true;
-    /// All processes of a host see one word of a peer's, by which they elect the one that tells of its end
+    /// All processes of a host see one word of a peer's, by which they elect the one that reports its end
     /// (ReportElection).
     bool elects = true;
     /// The peer's table of registrations is looked at before each access: a revoked key and an access past the end of a
@@ -62,9 +62,9 @@ struct DeviceTraits {
 
 /// How packets are admitted to the receiver's mailbox.
 enum class Admission : uint8_t {
-    /// The caller holds credits: room is certain, and the reader's index is not looked at.
+    /// The caller holds credits: there are slots for certain, and the reader's index is not looked at.
     kCredited,
-    /// The device looks for room first; a full mailbox is back-pressure, counted, answered by kAgain.
+    /// The device looks for free slots first; a full mailbox is back-pressure, counted, answered by kAgain.
     kGuarded,
     /// One packet, without credits, in one of the mailbox's contact slots, which all senders share; no more of
     /// these packets than that are ever in it. A device that sees none free answers kAgain. One that cannot see
@@ -158,7 +158,7 @@ struct DeviceConfig {
     std::string faults;  ///< faults to inject, in the device's own notation; empty: none
     uint64_t operation_timeout_ns = 20'000'000'000;  ///< of a network: a put or get that a living peer does not end
     uint64_t peer_timeout_ns = 20'000'000'000;  ///< watch()
-    uint32_t peers_max = 0;  ///< processes of the job that may send here: room is set aside for their first words
+    uint32_t peers_max = 0;  ///< processes of the job that may send here: slots are set aside for their first words
     DeviceLog log{};
     const NetworkOptions* network = nullptr;  ///< set: the device of a network is wanted (velo/engine/any_device.h)
 };
@@ -202,7 +202,7 @@ struct RmaCounters {
     uint64_t atu_faults = 0;
 };
 
-/// The same of the whole device.
+/// Events that a device counts, those of its RMA unit included; each has one cause.
 struct DeviceCounters : RmaCounters {
 #define VELO_DEVICE_COUNTER(name, field, text) uint64_t field = 0;
 #include "velo/counters.def"
@@ -230,12 +230,12 @@ concept PacketDevice =
         /// Facts about a connected peer.
         { view.peer(peer) } -> std::same_as<DevicePeer>;
 
-        /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and
-        /// returns its status; it is called once for each packet, in any order, and the device adds the source.
-        /// A fill may also have `body()` (BodyPackets), or `run(i)` (PacketRun): those need no call.
+        /// Sends `packets` packets in order, all or none. `fill(i, payload)` writes packet i's payload and returns
+        /// its status; it is called once for each packet, in any order, and the device adds the source. A fill may
+        /// also have `body()` (BodyPackets), or `run(i)` (PacketRun): those need no call.
         /// kOk: they go in this order, before what is sent later. A network that refuses them after all has them held
         /// by the device until its next progress() (DeviceReport::held_packets); a device answers kAgain where it can
-        /// foresee that. kAgain: fill was not called; no room (kGuarded, kContact), too much on its way, or not
+        /// foresee that. kAgain: fill was not called; no free slots (kGuarded, kContact), too much on its way, or not
         /// connected through yet. kPeerDead.
         { device.send(peer, packets, Admission::kCredited, fill) } -> std::same_as<Status>;
 
@@ -310,7 +310,7 @@ concept PeerWatch = PeerHealth<D> && requires(D device, DeviceAddr peer) {
 /// Of devices with PeerHealth, those with DeviceTraits::elects have this as well.
 template <class D>
 concept ReportElection = PeerHealth<D> && requires(D device, DeviceAddr peer) {
-    /// True for the first process that asks about a peer, so that one tells for all that it has died.
+    /// True for the first process that asks about a peer, so that one reports for all that it has died.
     { device.claim_report(peer) } -> std::same_as<bool>;
 };
 

@@ -48,7 +48,8 @@ class Engine {
         parts_.core.on_node.sent_in_lane(peer.node_index(), wake);
         return true;
     }
-    /// The same of one that is matched, in room that was granted.
+    /// Sends a matched message of at most a line, in room that was granted, with nothing else to look at. True: it
+    /// has left.
     [[nodiscard, gnu::always_inline]] bool leaves_in_lane(MatchPeer& to, const match::Envelope& envelope,
                                                           const void* data, uint64_t bytes) {
         velo_peer* const peer = to.peer;
@@ -84,7 +85,7 @@ class Engine {
         const std::lock_guard guard(parts_.core.lock);
         return parts_.queue.send(peer, send);
     }
-    /// For what the host keeps of messages to a peer.
+    /// Allocates what the host keeps of messages to a peer.
     [[nodiscard]] void* allocate(velo_peer& peer, size_t bytes) {
         const std::lock_guard guard(parts_.core.lock);
         return parts_.queue.allocate(peer, bytes);
@@ -108,7 +109,7 @@ class Engine {
         if (!parts_.core.events.empty() && !parts_.core.events.delivering()) parts_.core.events.deliver();
     }
 
-    /// The same of one of several lines or packets.
+    /// Sends a matched message of several lines or packets, under the lock. False: it cannot leave at once.
     [[nodiscard, gnu::noinline]] bool match_leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                                        uint64_t bytes) {
         const std::lock_guard guard(parts_.core.lock);
@@ -119,7 +120,7 @@ class Engine {
                                                         uint64_t capacity, velo_match_receive_t& face) {
         return !parts_.core.lock.threads() && parts_.matching.receiving.post_unheard(envelope, buffer, capacity, face);
     }
-    /// Calls action(matching), and tells the host what has come of it.
+    /// Calls action(matching), and delivers the events that come of it to the host.
     template <class Action>
     auto match(Action&& action) {
         const std::lock_guard guard(parts_.core.lock);
@@ -146,7 +147,7 @@ class Engine {
     [[gnu::cold]] void leave_matching() {
         match([](auto& matching) { return matching.leave(), true; });
     }
-    /// Nothing is told to the host that matches any more.
+    /// The host that matches is notified of nothing any more.
     [[gnu::cold]] void close_matching() {
         match([](auto& matching) { return matching.close(), true; });
         const std::lock_guard guard(parts_.core.lock);

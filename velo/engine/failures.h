@@ -1,8 +1,8 @@
 /// Peers that have ended, and what this process says of its own end.
 ///
-/// A process that leaves in good order says so in its segments before it goes. One that is gone without a
-/// word has failed, and the host is told before anything that waited for it ends: what the host does about an
-/// operation that failed may be the end of this process, and then the reason would not be heard.
+/// A process that leaves in good order says so in its segments before it goes. One that is gone without a word has
+/// failed, and the host is notified before anything that waited for it ends: what the host does about an operation
+/// that failed may be the end of this process, and then the reason would not be heard.
 #pragma once
 
 #include <algorithm>
@@ -47,14 +47,14 @@ class Failures {
     [[gnu::cold]] void report_lost(velo_peer* peer, Owed owed, HostState host);
     /// Something of this process could not be carried out because the peer's process has ended in whatever way.
     [[gnu::cold]] void report_unreachable(velo_peer& peer, Owed owed, HostState host);
-    /// Tells peers how this process is going to end.
+    /// Announces to peers how this process is going to end.
     void announce_ending(base::Ending ending);
     /// True: this process reports the end of a peer, and no other one of its host does.
     [[nodiscard]] bool claim_report(const velo_peer& peer);
 
   private:
-    /// How often a device that does not see processes is told for which peers something waits, and after how
-    /// long without any event a process in MPI is taken for waiting.
+    /// Interval between notices to a device that does not see processes, for which peers something waits; and time
+    /// without any event after which a process in MPI is taken for waiting.
     static constexpr uint64_t kWatchPeersNs = 250'000'000;
     static constexpr uint64_t kQuietNs = 1'000'000'000;
     /// Interval between polls of peers that something waits for, and of contacts that could not be answered.
@@ -113,8 +113,8 @@ void Failures<Env>::poll_liveness(uint64_t now) {
     }
 }
 
-/// Tells the device for which peers something waits. A process that is in MPI and hears nothing waits for any
-/// of those that it has to do with: which of them, the host alone knows.
+/// Notifies the device for which peers something waits. A process that is in MPI and hears nothing waits for any of
+/// those that it has to do with: which of them, the host alone knows.
 template <class Env>
 void Failures<Env>::watch_peers(uint64_t now) {
     next_watch_ns_ = now + kWatchPeersNs;

@@ -40,7 +40,7 @@ class MatchReceiving {
     /// `from`: nullptr is any. True: it is done, and not announced.
     bool post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
               velo_match_receive_t& face);
-    /// The same of one that has nothing to find and nothing to tell, as most have: true, it is posted.
+    /// Posts a receive that has nothing to find and nothing to report, as most have. True: it is posted.
     [[nodiscard, gnu::always_inline]] bool post_unheard(const match::Envelope& envelope, void* buffer,
                                                         uint64_t capacity, velo_match_receive_t& face) {
         if (!receiver_->unheard()) [[unlikely]]
@@ -60,10 +60,10 @@ class MatchReceiving {
     /// Offers to senders that were refused.
     void drive();
 
-    // News of a sender.
+    // Events of a sender.
 
     [[gnu::always_inline]] void on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
-    /// The same of one that may be unexpected, or of this process, or whose sender waits for the match.
+    /// Takes an eager message that may be unexpected, or of this process, or whose sender waits for the match.
     [[gnu::noinline]] void on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_request(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes);
@@ -160,7 +160,7 @@ class MatchReceiving {
     std::optional<match::Receiver> receiver_;
     base::Spares<MatchReceive::Fetch> fetches_;
     match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
-    /// Messages that a probe has taken out and that are with their senders: what is left of them at the end.
+    /// Messages that a probe has dequeued and that are with their senders: what is left of them at the end.
     std::unordered_set<velo_match_message*> awaited_;
     uint32_t fetching_ = 0;  ///< fetches under way
     bool offers_due_ = false;

@@ -103,8 +103,7 @@ static_assert(offsetof(velo_match_receive_t, source) >= sizeof(MatchReceive));
 
 }  // namespace velo
 
-/// A message that was taken out of the queue: as its record, or, where it has been with its sender, as a
-/// receive that is posted for it.
+/// A dequeued message: as its record, or, where it has been with its sender, as a receive that is posted for it.
 struct velo_match_message {
     bool posted = false;
     velo::match::Record record = {};

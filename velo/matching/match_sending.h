@@ -59,7 +59,7 @@ class MatchSending {
         return send->data;
     }
 
-    // News of a receiver.
+    // Events of a receiver.
 
     void on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_grant(MatchPeer& from, match::Room room) {

@@ -74,7 +74,7 @@ void keep_alive(int socket) {
     set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-/// The kernel repeats what is not acknowledged. A peer without room for it acknowledges the kernel's probes.
+/// The kernel repeats what is not acknowledged. A peer with a full buffer acknowledges the kernel's probes.
 bool is_stuck(int socket) {
     tcp_info info = {};
     socklen_t bytes = sizeof info;

@@ -1,7 +1,7 @@
 /// The TCP connections of a provider's endpoint, which the provider keeps to itself.
 ///
 /// A link that is down ends no connection: the kernel repeats what was not acknowledged for a quarter of an hour, and
-/// an end that only waits is not told at all. Nothing takes an operation back from the provider meanwhile. So the
+/// an end that only waits is not notified at all. Nothing takes an operation back from the provider meanwhile. So the
 /// connections are found among this process's sockets by their addresses: each is kept alive by the kernel's probes,
 /// and one that does not get through is reset, upon which the provider ends its operations with an error and connects
 /// again with the next one. Nothing that was on its way arrives later. A peer that does not read is no such case: its
@@ -35,7 +35,8 @@ class Connections {
     void look_after() const;
     /// The peers' kernels have all that was written to the connections.
     [[nodiscard]] bool acknowledged() const;
-    /// Resets those with an endpoint, and those that its host has opened to this one: their ports do not tell of whom.
+    /// Resets those with an endpoint, and those that its host has opened to this one: their ports do not show the
+    /// endpoint.
     void reset(std::span<const std::byte> name) const;
 
   private:

@@ -1,11 +1,11 @@
 /// Admission::kContact without a counter that both sides see: the receiver admits or refuses.
 ///
-/// A packet without credits that finds a contact slot free is admitted; its sender is told, and goes on. One that finds
-/// none is dropped, and its sender keeps it. The receiver keeps the sender's name in a queue, sets aside the slot that
-/// becomes free, and calls the sender: only then the packet is sent again. So a refused packet crosses the network once
-/// more and not every few microseconds, which over a mailbox whose reader is slow would fill it with refused packets,
-/// and no sender starves. A called sender that does not send within a time gives the slot back; whatever it sends later
-/// is one more arrival.
+/// A packet without credits that finds a contact slot free is admitted; its sender is notified, and goes on. One that
+/// finds none is dropped, and its sender keeps it. The receiver keeps the sender's name in a queue, sets aside the
+/// slot that becomes free, and calls the sender: only then the packet is sent again. So a refused packet crosses the
+/// network once more and not every few microseconds, which over a mailbox whose reader is slow would fill it with
+/// refused packets, and no sender starves. A called sender that does not send within a time gives the slot back;
+/// whatever it sends later is one more arrival.
 ///
 /// Invariants: admitted packets in the mailbox and slots set aside are at most the contact slots; a sender has at most
 /// one packet that was not answered; nothing of it overtakes that packet. tests/exhaustive/contact_gate_test explores
@@ -58,7 +58,7 @@ class ContactGate {
     void know(DeviceAddr peer) {
         if (peer >= peers_.size()) peers_.resize(peer + 1);
     }
-    /// A contact packet came. True: it is admitted, and its sender must be told; false: drop it.
+    /// A contact packet came. True: it is admitted, and its sender must be notified; false: drop it.
     [[nodiscard]] bool arrived(DeviceAddr peer) {
         Peer& of = peers_[peer];
         if (of.place == Place::kCalled) {

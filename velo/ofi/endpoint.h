@@ -77,7 +77,8 @@ class Endpoint {
 
     /// Registers memory for others under a key of the provider's choice, or `key`. 0, or libfabric's errno, negative.
     int register_remote(void* base, size_t bytes, uint64_t access, uint64_t key, MemoryPtr& out) const;
-    /// Registers memory for own operations where the provider wants that, and does nothing elsewhere. The same.
+    /// Registers memory for own operations, for a provider that wants that; otherwise nothing. 0, or libfabric's
+    /// errno, negative.
     int register_local(void* base, size_t bytes, MemoryPtr& out) const;
     [[nodiscard]] static void* descriptor(const MemoryPtr& memory) {
         return memory ? fi_mr_desc(memory.get()) : nullptr;

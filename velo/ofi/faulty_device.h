@@ -4,7 +4,7 @@
 ///   delay      a message waits here, and those to the same peer behind it
 ///   stall      the device makes no progress and shows no packet
 ///   rma_fail   an operation ends here, and moves nothing
-///   port_down  the same of all operations of a port from one on
+///   port_down  all operations of a port end here from one on, and move nothing
 ///
 /// The n-th message, packet and operation meet the n-th draw of their kind: a draw for something that the device does
 /// not take now is kept for the next attempt. Owner and thread: the device's.

@@ -40,7 +40,7 @@ void list(const NetworkOptions& options, uint32_t rails_max, void* context,
           void (*each)(void* context, const char* provider, const char* interface, const char* address,
                        const char* refused, uint32_t rails)) noexcept {
     try {
-        // A provider may have several descriptions that differ in nothing that is told.
+        // A provider may have several descriptions that differ in nothing that is reported.
         std::vector<std::array<std::string, 4>> said;
         const std::vector<Choice> rails = rails_of(options, std::min(rails_max, kRailsMax));
         for (const Candidate& candidate : look_for_providers(options)) {

@@ -1,7 +1,7 @@
 /// A process's mailbox over a network: its posted receive buffers, and the packets in them that were not read yet.
 ///
-/// receive_space.h says how many buffers there are, and why credited packets always find room. A packet is shown where
-/// the provider put it. Owner: the device. Thread: the device's.
+/// receive_space.h says how many buffers there are, and why credited packets always find space. A packet is shown
+/// where the provider put it. Owner: the device. Thread: the device's.
 #pragma once
 
 #include <cstring>

@@ -47,7 +47,7 @@ const DeviceConfig& prepared(const DeviceConfig& config) {
     return checked_config(config);
 }
 
-/// Room for the device's own messages is set aside for this many peers, if their number is not given.
+/// Slots for the device's own messages are set aside for this many peers, if their number is not given.
 constexpr uint32_t kPeersUnknown = 16;
 
 uint32_t peers_planned(const DeviceConfig& config) {
@@ -178,7 +178,7 @@ uint32_t OfiDevice::take_run(std::byte* to, uint32_t packets_max) {
     return taken;
 }
 
-/// Tells senders of refused contact packets that there is room now.
+/// Notifies senders of refused contact packets that there are slots now.
 void OfiDevice::call_contacts() {
     for (;;) {
         const DeviceAddr addr = gate_.next_call(now_ns_ + kContactCallNs);

@@ -35,7 +35,7 @@ class PathWatch {
     static constexpr uint64_t kAnswerNs = 2'000'000'000;
     static constexpr uint64_t kConnectionsNs = 1'000'000'000;
 
-    /// Watches nothing where the provider's connections are not those of TCP: such a provider tells of its failures.
+    /// Watches nothing where the provider's connections are not those of TCP: such a provider reports its failures.
     explicit PathWatch(const Endpoint& endpoint);
 
     void know(DeviceAddr peer, std::span<const std::byte> name);

@@ -1,7 +1,7 @@
 /// The processes that the device knows: by DeviceAddr, by source and by token.
 ///
 /// A peer is known from its address on. Nothing is resolved and nothing is sent before the first message to it, so a
-/// silent peer costs memory only: its entry, and the mailbox's room for its first messages.
+/// silent peer costs memory only: its entry, and the mailbox's slots for its first messages.
 ///
 /// Owner: the device. Thread: the device's. Invariant: of the peers with one source, one at most has not ended.
 #pragma once
@@ -65,7 +65,7 @@ struct Peer {
 
 class PeerTable {
   public:
-    /// `own`: this process's address. `planned`: peers whose own messages the mailbox has room for. `other_jobs`:
+    /// `own`: this process's address. `planned`: peers whose own messages the mailbox has slots for. `other_jobs`:
     /// processes of other jobs may be peers. References are borrowed.
     PeerTable(const Endpoint& endpoint, Mailbox& mailbox, ContactGate& gate, const Address& own, size_t planned,
               bool other_jobs)
@@ -82,7 +82,7 @@ class PeerTable {
     /// Tells libfabric of the peer, once. False: it is no name of this provider, or there is no memory.
     bool resolve(DeviceAddr addr) { return peers_[addr]->at != FI_ADDR_NOTAVAIL || insert(*peers_[addr]); }
     /// The peer that a message is of; kNoAddr: none whose hello has come. The provider's word for where it came from
-    /// counts more than what the message says. It has none for messages that came before it was told of the peer.
+    /// counts more than what the message says. It has none for messages that came before the peer was inserted.
     [[nodiscard]] DeviceAddr identify(uint32_t source, fi_addr_t from) {
         const auto found = by_source_.find(source);
         if (found == by_source_.end()) return kNoAddr;
@@ -95,7 +95,7 @@ class PeerTable {
         }
         return found->second;
     }
-    /// Its messages are told from those in its name.
+    /// Messages of the peer can be distinguished from those in its name.
     [[nodiscard]] bool place_known(const Peer& peer) const {
         return peer.in.source_seen || !endpoint_.has_source();
     }
@@ -122,7 +122,7 @@ class PeerTable {
     Mailbox& mailbox_;
     ContactGate& gate_;
     const Address& own_;
-    size_t with_room_;  ///< peers whose own messages the mailbox has room for
+    size_t with_room_;  ///< peers whose own messages the mailbox has slots for
     bool other_jobs_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<uint32_t, DeviceAddr> by_source_;

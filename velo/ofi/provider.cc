@@ -34,8 +34,8 @@ struct Kind {
     const char* refused = nullptr;
     uint32_t part_packets_max = kPartPacketsMin;
 };
-/// ofi_rxm cuts what is longer than its 16 KiB buffers into pieces, and lets the messages behind it overtake those that
-/// find no room (seen with 31 senders; libfabric 1.17).
+/// ofi_rxm cuts what is longer than its 16 KiB buffers into pieces, and lets the messages behind it overtake those
+/// that find no buffer (seen with 31 senders; libfabric 1.17).
 constexpr uint32_t kRxmPackets = 224;
 constexpr std::array kKinds = {
     Kind{"cxi"},
@@ -177,7 +177,8 @@ bool source_is_right(const fi_info& info) {
     return std::strcmp(info.fabric_attr->prov_name, "shm") != 0;
 }
 
-/// The same provider and interface, asked for what velo uses of it and nothing else. nullptr: it has that not.
+/// The description of a provider on an interface, asked for what velo uses of it and nothing else. nullptr: it has
+/// that not.
 InfoPtr narrowed(const fi_info& of) {
     InfoPtr hints = make_hints();
     hints->caps = kCapsNeeded | (of.caps & kCapsWanted);

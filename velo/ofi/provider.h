@@ -38,7 +38,7 @@ struct Candidate {
     InfoPtr info;
     std::string provider;
     std::string interface;  ///< as the system or the provider calls it; empty where it has none
-    std::string label;      ///< the same, or what the system calls this address of several
+    std::string label;      ///< the interface, or what the system calls this address of several
     std::string address;    ///< IP, in text; empty for addresses of other kinds
     std::string refused;    ///< a few words; empty for one that can be used
     int preference = 0;     ///< less is better

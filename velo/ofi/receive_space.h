@@ -5,7 +5,7 @@
 /// provider once less than the longest part fits (FI_OPT_MIN_MULTI_RECV), and is posted again when its last packet was
 /// advanced.
 ///
-/// The bound: `slots` credited packets and `control_bytes` of the device's own messages always find room, because
+/// The bound: `slots` credited packets and `control_bytes` of the device's own messages always find space, because
 ///
 ///     buffers x buffer_bytes >= 64 x slots + control_bytes
 ///                               + buffers x (part_bytes - 64)     what the tails of buffers waste
@@ -85,9 +85,9 @@ class ReceiveSpace {
 
 /// The contents of one posted buffer, and when it may be posted again.
 ///
-/// A provider may receive messages of several senders into one buffer at once (net does), and then tells of the last
+/// A provider may receive messages of several senders into one buffer at once (net does), and then reports the last
 /// one's end, with which it gives the buffer back, before an earlier one's. So a buffer that was given back is still
-/// the provider's until every byte before the end of its last message has been told of.
+/// the provider's until every byte before the end of its last message has been reported.
 class BufferState {
   public:
     constexpr void posted() { *this = {}; }

@@ -2,8 +2,8 @@
 ///
 /// It has no mailbox, and knows of no peer's life or death: those are the first rail's. It only finds out whether a
 /// peer is reached by it (path_watch.h), and ends operations as failed where not. A peer is here the name of its
-/// endpoint, and is told to the provider with the first operation to it. An owner of registered memory has to
-/// call progress() as well, because the providers over TCP serve a get in the owner's calls only.
+/// endpoint, which is inserted with the first operation to it. An owner of registered memory has to call progress()
+/// as well, because the providers over TCP serve a get in the owner's calls only.
 ///
 /// Owner: RailsDevice. Thread: the device's.
 #pragma once

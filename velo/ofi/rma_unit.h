@@ -28,7 +28,8 @@ class RmaUnit {
     RmaUnit(const Endpoint& endpoint, uint32_t ports);
 
     Status register_memory(void* base, size_t bytes, uint32_t access, Registration& out);
-    /// The same under the key and at the address that another endpoint has given. kNoResource: this one has no such.
+    /// Registers memory under the key and at the address that another endpoint has given. kNoResource: this one has
+    /// no such.
     Status register_as(void* base, const Registration& registration);
     Status deregister(const Registration& registration);
 
@@ -48,13 +49,13 @@ class RmaUnit {
     /// Tries again what the provider had not taken. Returns how many operations it took.
     uint32_t progress(uint64_t now_ns);
     /// Ends, as kTimedOut, the operations that the provider has of a peer of which none has ended for so long, while
-    /// the peer itself was responsive(peer). The provider may still complete them: that is not told of. To be called
-    /// every so often; time in which this process did not poll does not count.
+    /// the peer itself was responsive(peer). The provider may still complete them, which is not reported then. To be
+    /// called every so often; time in which this process did not poll does not count.
     template <class Responsive>
     void end_overdue(uint64_t timeout_ns, Responsive&& responsive);
     /// Ends those operations of a peer that the provider has taken nothing of, as failed.
     void fail_waiting(DeviceAddr peer);
-    /// Ends all operations of a peer. The provider may still complete those that it has: that is not told of.
+    /// Ends all operations of a peer. The provider may still complete those that it has, which is not reported then.
     void peer_died(DeviceAddr peer);
 
     [[nodiscard]] bool under_way() const { return under_way_ != 0; }
@@ -106,7 +107,7 @@ class RmaUnit {
     std::vector<Operation*> free_;
     std::deque<Operation*> waiting_;
     std::deque<Told> told_;
-    std::vector<uint32_t> port_operations_;  ///< not ended, or not told of
+    std::vector<uint32_t> port_operations_;  ///< not ended, or not reported
     std::unordered_map<uint64_t, MemoryPtr> registrations_;
     std::unordered_map<uint64_t, Registration> published_;
     uint64_t key_state_;

@@ -131,7 +131,7 @@ inline bool Transmitter::transmit_frame(Frame& frame) {
     return true;
 }
 
-/// Sends slots that stay the caller's; `completion`: the provider is to tell when it is done with them.
+/// Sends slots that stay the caller's; `completion`: the provider is to report when it is done with them.
 inline bool Transmitter::transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion) {
     const size_t bytes = count * kPacketBytes;
     if (bytes <= endpoint_.inject_bytes() && !completion) {

@@ -44,7 +44,7 @@ constexpr uint64_t kMailboxSlotsMost = 1u << 24;  // 1 GiB, as btl_velo_mailbox_
 /// Slots of a mailbox: those that the user gives each sender, or as many as the mode does well with. The bound in
 /// bytes limits the latter and may not contradict the former.
 uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t senders, bool network) {
-    // Without credits nothing bounds what may arrive: the mailbox has room for a burst of long messages.
+    // Without credits nothing bounds what may arrive: the mailbox has slots for a burst of long messages.
     constexpr uint64_t kUncreditedSlots = 4096;
     // If shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
     // processes should hold some messages: its senders share it.

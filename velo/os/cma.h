@@ -16,7 +16,8 @@ namespace velo::base {
 /// unmapped or protected. kFailed: any other refusal.
 Status cma_read(int32_t pid, std::byte* local, uint64_t remote, size_t bytes) noexcept;
 
-/// The same, from `local` to `remote`; the data is visible there when this returns kOk.
+/// Copies `bytes` from `local` to `remote` in process `pid`, where they are visible when this returns kOk. Its other
+/// outcomes are those of cma_read().
 Status cma_write(int32_t pid, const std::byte* local, uint64_t remote, size_t bytes) noexcept;
 
 /// Lets any process of this user copy from and to this one's memory, where Yama's ptrace_scope is 1: it would permit
@@ -35,8 +36,8 @@ struct CmaPart {
 };
 inline constexpr size_t kCmaPartsMax = 8;  ///< the kernel has room for these without allocating
 
-/// The same for up to kCmaPartsMax ranges, by one system call where nothing fails: what a call costs besides
-/// its bytes is 1.1 us.
+/// Copies up to kCmaPartsMax ranges, each with an outcome of its own, by one system call where nothing fails: what a
+/// call costs besides its bytes is 1.1 us.
 void cma_read(int32_t pid, std::span<CmaPart> parts) noexcept;
 void cma_write(int32_t pid, std::span<CmaPart> parts) noexcept;
 

@@ -61,7 +61,7 @@ class LifeWatch {
     /// Undoes the add() of `id`, whether its process has ended or not.
     void remove(uint32_t id);
 
-    /// Appends ids newly found ended to `ended`; each is told once.
+    /// Appends ids newly found ended to `ended`; each is reported once.
     void poll(std::vector<uint32_t>& ended);
 
     /// Processes that are asked for by PID.
@@ -71,7 +71,7 @@ class LifeWatch {
     struct Watched {
         pid_t pid = 0;
         int pidfd = -1;     ///< -1: by PID
-        bool ended = true;  ///< told, or not watched at all
+        bool ended = true;  ///< reported, or not watched at all
         uint64_t started = 0;  ///< ProcessFacts::started, by PID only
     };
     void stop(uint32_t id);
@@ -83,7 +83,7 @@ class LifeWatch {
     std::vector<Watched> watched_;
     std::vector<uint32_t> by_pid_;  ///< ids
     uint32_t next_asked_ = 0;       ///< of by_pid_
-    uint32_t next_read_ = 0;        ///< likewise, in /proc
+    uint32_t next_read_ = 0;        ///< of by_pid_, read in /proc
 };
 
 }  // namespace velo::base

@@ -273,7 +273,7 @@ bool SharedSegment::claim_report(Notice notice) noexcept {
 Status SharedSegment::grow(size_t bytes, uint64_t& offset, int numa_node, Failure* failure) noexcept {
     bytes = round_up(bytes, kPage);
     if (numa_node >= 0 && forbidden(file_bytes_, bytes) == 0) {
-        // A file remembers the node of a range, and is told before the pages exist.
+        // A file remembers the node of a range, and gets it before the pages exist.
         Mapping range;
         struct stat info = {};
         const auto end = static_cast<off_t>(file_bytes_ + bytes);

@@ -58,10 +58,10 @@ using TopologyPtr = std::shared_ptr<hwloc_topology>;
 Locality locality_in(hwloc_topology& topology, const hwloc_bitmap_s& bound,
                      const hwloc_bitmap_s& last) noexcept;
 
-/// Of this process, by a topology of this machine. `why` says what kept it from being found.
+/// The place of this process, by a topology of this machine. `why` says what kept it from being found.
 [[gnu::cold]] Locality locality_by_hwloc(hwloc_topology& topology, std::string& why);
 
-/// The same by the kernel's word. `cpus`: where it describes CPUs, as in Linux's sysfs.
+/// The place of this process, by the kernel's word. `cpus`: where it describes CPUs, as in Linux's sysfs.
 [[gnu::cold]] Locality locality_by_kernel(const char* cpus = "/sys/devices/system/cpu");
 
 /// Asks the kernel to take the pages of a range from a NUMA node while it has free ones, and to move those

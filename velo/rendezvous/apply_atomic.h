@@ -45,7 +45,8 @@ T apply_atomic(velo_atomic_t operation, T* target, T operand, T compare) {
     return T{};
 }
 
-/// The same by width, 4 or 8 bytes, at an address of that alignment.
+/// Applies an operation to an integer of `width` bytes, 4 or 8, at an address of that alignment. Returns the old
+/// value.
 inline uint64_t apply_atomic(velo_atomic_t operation, uint32_t width, uint64_t address, uint64_t operand,
                              uint64_t compare) {
     if (width == 4) {

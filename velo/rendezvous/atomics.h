@@ -28,7 +28,7 @@ class Atomics {
     /// One that the device did not begin, before those that were posted after it.
     void requeue(State& state) { returned_.push_back(&state); }
     [[nodiscard]] bool empty() const { return queue_.empty() && returned_.empty(); }
-    /// Posts what waits, as far as there is room. Returns how many.
+    /// Posts what waits, as far as the device's queue takes it. Returns how many.
     uint32_t drive();
     bool post(State& state);
     void done(State& state, Status status, uint64_t old_value);
@@ -65,7 +65,7 @@ uint32_t Atomics<Env>::drive() {
     return started;
 }
 
-/// False: it has to wait for room in the device's queue.
+/// Posts an atomic to the device or to its owner. False: the device's queue is full, and the atomic waits.
 template <class Env>
 bool Atomics<Env>::post(State& state) {
     if (state.peer->path == VELO_PATH_DEVICE) {
@@ -91,7 +91,7 @@ bool Atomics<Env>::post(State& state) {
     return true;
 }
 
-/// Likewise; kUnsupported: the device does not have this operation.
+/// Posts an atomic to the device. kAgain: its queue is full; kUnsupported: the device does not have this operation.
 template <class Env>
 Status Atomics<Env>::post_to_device(State& state) {
     const velo_rma_t& op = *state.op;

@@ -17,7 +17,7 @@ namespace velo::rma {
 struct CookieEntry {
     Cookie cookie{};
 
-    /// For devices, whose cookies have no room for more.
+    /// For devices, whose cookies hold no more.
     [[nodiscard]] uint16_t index() const { return static_cast<uint16_t>(cookie); }
 };
 
@@ -48,7 +48,7 @@ class CookieTable {
         T* found = find_index(static_cast<uint16_t>(cookie));
         return found != nullptr && found->cookie == cookie ? found : nullptr;
     }
-    /// The same, by index only.
+    /// The operation at an index, whatever its generation, or nullptr.
     T* find_index(uint16_t index) {
         if (index >= made_) return nullptr;
         Entry& entry = this->entry(index);

@@ -75,12 +75,12 @@ class CoopCopy {
         State* state = nullptr;
         std::byte* local = nullptr;
         uint64_t remote = 0;  ///< address in the peer
-        uint64_t nla = 0;     ///< of the same, in its on-node ATU
+        uint64_t nla = 0;     ///< of that address, in the peer's on-node ATU
         uint32_t key = 0;
         uint64_t offset = 0;   ///< in its transfer
         uint16_t copying = 0;  ///< threads that make a direct copy of it, without the lock
         bool both = false;     ///< the peer fetches from here, too
-        bool far = false;      ///< its core is
+        bool far = false;      ///< the peer's core is
         CoopMethod method{};
         Status status = Status::kOk;
     };

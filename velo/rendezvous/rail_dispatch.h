@@ -31,7 +31,8 @@ class RailDispatch {
     /// kAgain: the queues of all ports that may be taken are full. kUnsupported: the device does not take
     /// this, or no rail works. `refused`: rails that it must not take.
     Status post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused);
-    /// The same; kAgain also while others are under way by a rail that is out.
+    /// Posts an atomic. kAgain: the ports' queues are full, or others are under way by a rail that is out.
+    /// kUnsupported: the device does not take this, or no rail works.
     Status post_atomic(State& state, Op& waiting, RmaOperation& operation);
     /// Of an operation that was posted. True: the rail has failed it.
     bool chunk_ended(const Op& waiting, RailDirection direction, Status status) {

@@ -113,7 +113,7 @@ class Transfers {
     Parts& parts_;
     ChunkScheduler scheduler_;
     AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
-    std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others have no room
+    std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others' queues are full
     bool denied_copies_reported_ = false;
 };
 
@@ -421,7 +421,7 @@ bool Transfers<Env>::claim_denial_report() {
     return core_.on_node.claim_denial_report(owner ? &*owner : nullptr);
 }
 
-/// Counts each peer. The user is told once a node, and once a process in any case at most.
+/// Counts each peer. The user is notified once a node, and once a process in any case at most.
 template <class Env>
 void Transfers<Env>::report_denied_copies(const Peer& peer) {
     ++core_.counters.rma_fallbacks;
@@ -450,8 +450,8 @@ void Transfers<Env>::finished(velo_rma_t& op, Status status) {
     core_.events.rma_done(op, status);
 }
 
-/// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender
-/// waiting, so the job ends here. The end of a peer is told as such.
+/// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender waiting, so
+/// the job ends here. The end of a peer is reported as such.
 template <class Env>
 void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
     ++core_.counters.rma_failed;

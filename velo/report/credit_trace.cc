@@ -112,7 +112,7 @@ CreditTrace::CreditTrace(int fd, std::string path, const Header& header)
         std::string(flowctl::to_string(plan.mode)).c_str(), plan.peers, plan.mailbox_slots,
         plan.data_region_slots, plan.credit_slots, plan.quota, number(header.period_ms),
         number(header.start_ns), number(header.start_unix));
-    flush();  // so that what cannot be written is told at the start
+    flush();  // so that what cannot be written is reported at the start
 }
 
 CreditTrace::~CreditTrace() {

@@ -22,8 +22,8 @@ class CreditTracer {
     using Parts = typename Env::Parts;
     struct Sums {
         uint32_t held = 0;       ///< here, for the mailboxes of all peers
-        uint32_t granted = 0;    ///< of the own mailbox
-        uint32_t available = 0;  ///< likewise, and not granted
+        uint32_t granted = 0;    ///< data slots of the own mailbox, granted to peers
+        uint32_t available = 0;  ///< data slots of the own mailbox, not granted
     };
 
     CreditTracer(Core& core, Parts& parts) : core_(core), parts_(parts) { start(); }

@@ -1,8 +1,8 @@
 /// The on-node path: rings between pairs that have talked, first contact, and who is polled how often.
 ///
-/// Each process has one segment: contacts and doorbells by which others reach it, its ATU, and behind them the
-/// rings it sends through, added one by one at first contact. A process without a partner costs its
-/// fixed part only. On-node traffic takes no VELO credits (FC 7.2): a ring's own room is its flow control.
+/// Each process has one segment: contacts and doorbells by which others reach it, its ATU, and behind them the rings
+/// it sends through, added one by one at first contact. A process without a partner costs its fixed part only.
+/// On-node traffic takes no VELO credits (FC 7.2): a ring's own capacity is its flow control.
 ///
 /// The class is a template over the memory of its node: that of an operating system (NodeMemory), or that of a
 /// simulated node (sim/sim_node.h), which runs this very code in virtual time.
@@ -157,9 +157,9 @@ class BasicOnNode {
     [[gnu::cold]] Status connect(const OnNodeAddress& address, PeerIndex& peer,
                                  base::Failure* failure = nullptr);
 
-    /// Room for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the
-    /// first with the reason: kAgain or kPeerDead. bytes <=
-    /// message_bytes_max(). kAgain is also what first contact gives for want of memory; see losses().
+    /// Space for a message of `bytes` to `peer`, in the two parts of RingProducer::Room, or nullptr for the first
+    /// with the reason: kAgain or kPeerDead. bytes <= message_bytes_max(). kAgain is also what first contact gives
+    /// for want of memory; see losses().
     [[nodiscard]] RingProducer::Room reserve(PeerIndex peer, uint32_t bytes, Status& status) {
         Peer& to = *peers_[peer];
         if (to.dead) [[unlikely]] {
@@ -179,7 +179,8 @@ class BasicOnNode {
         }
         return room;
     }
-    /// The same in one piece; it is committed as `whole`.
+    /// Space for a message in one piece, which is committed as `whole`; nullptr with the reason, as reserve() has
+    /// them.
     [[nodiscard]] std::byte* reserve_whole(PeerIndex peer, uint32_t bytes, Status& status) {
         return RingProducer::in_one_piece(reserve(peer, bytes, status));
     }
@@ -201,7 +202,8 @@ class BasicOnNode {
             ring_doorbell(*peers_[peer]);
     }
 
-    /// The same of one that takes several lines. Longer ones of a stream go to the deep area.
+    /// Sends a message that takes several lines, without a reservation. False: not now; reserve() says why. Longer
+    /// ones of a stream go to the deep area.
     [[nodiscard, gnu::noinline]] bool send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
@@ -283,7 +285,8 @@ class BasicOnNode {
     }
     [[nodiscard]] const RingGeometry& geometry() const { return config_.geometry; }
     bool claim_report(PeerIndex peer) { return peers_[peer]->segment.claim_report(); }
-    /// The same of denied copies, by the segment of a peer, or of this process (nullptr).
+    /// Elects the process that reports denied copies, by the segment of a peer, or of this process (nullptr). True:
+    /// this one.
     bool claim_denial_report(const PeerIndex* peer) {
         Segment& segment = peer == nullptr ? segment_ : peers_[*peer]->segment;
         return segment.claim_report(base::Notice::kDeniedCopies);

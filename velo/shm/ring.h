@@ -18,7 +18,7 @@
 /// anything, so before a message is published, the line behind it has been cleared. The producer clears lines
 /// well ahead, after it has published: clearing the next one just before costs every message the time of one
 /// more line transfer (docs/design-choices.md). It learns what was consumed from the consumer's progress
-/// words, and looks only when its own view has no room left.
+/// words, and looks only when its own view has no space left.
 ///
 /// The body area is deep, because lines that have left the reader's cache are written fastest. But each page of it that
 /// is used for the first time costs as much as several messages, and stays. So until the ring has carried enough to be
@@ -58,7 +58,7 @@ class RingProducer {
         : ring_(ring), nontemporal_bytes_min_(nontemporal_bytes_min) {}
 
     /// Places for a message of `bytes`, in two parts: its first kInlineBytesMax bytes and the rest.
-    /// nullptr for the first when there is no room now. bytes <= message_bytes_max(). Reserving again
+    /// nullptr for the first when there is no space now. bytes <= message_bytes_max(). Reserving again
     /// replaces an uncommitted reservation.
     struct Room {
         std::byte* first = nullptr;
@@ -88,7 +88,8 @@ class RingProducer {
         return {first, ring_.body(start) + kLineBytes};
     }
 
-    /// The same for a message that has to be written in one piece; it is committed as `whole`.
+    /// A place for a message that has to be written in one piece, and is committed as `whole`; nullptr: there is none
+    /// now.
     [[nodiscard]] std::byte* reserve_whole(uint32_t bytes, bool streaming) {
         return in_one_piece(reserve(bytes, streaming));
     }
@@ -145,7 +146,7 @@ class RingProducer {
     }
 
     /// Sends a host's message of `bytes` <= kInlineBytesMax, which put(to) writes, in the second half of the last line
-    /// or in the next one. False: that is not ready; send_line() knows why. `wake`: see commit().
+    /// or in the next one. False: that is not ready; send_line() makes it ready where it can. `wake`: see commit().
     template <class Put>
     [[nodiscard, gnu::always_inline]] bool send_in_ready_line(uint32_t bytes, uint8_t tag, bool& wake, Put&& put) {
         Cell* place = open_;
@@ -173,14 +174,15 @@ class RingProducer {
         wake = asleep();
         return true;
     }
-    /// The same, whatever has to be done first. False: there is no room.
+    /// Sends a host's message of `bytes` <= kInlineBytesMax, and makes the next line ready where it is not. False:
+    /// the ring is full.
     [[nodiscard, gnu::always_inline]] bool send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
         const uint32_t bytes = parts.bytes();
         if ((open_ == nullptr || bytes > kCellBytesMax) && !has_ready_line()) return false;
         return send_in_ready_line(bytes, tag, wake, [&parts](std::byte* to) { put(to, parts); });
     }
 
-    /// The same of a message that lies in several lines. False: there is no room before the end of the area, or it is
+    /// Sends a host's message that lies in several lines. False: it does not fit before the end of the area, or is
     /// too long; reserve() does what can be done.
     [[nodiscard, gnu::noinline]] bool send_lines(const MessageParts& parts, uint8_t tag, bool& wake) {
         const uint32_t bytes = parts.bytes();

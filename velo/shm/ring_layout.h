@@ -35,7 +35,7 @@ struct RingGeometry {
         return std::has_single_bit(lines) && std::has_single_bit(body_bytes) && lines >= 4 &&
                lines <= 1u << 20 && body_bytes >= 4096 && body_bytes <= 1u << 30;
     }
-    /// A body never takes more than half, so that wrapping around never wastes all of the room.
+    /// A body never takes more than half, so that wrapping around never wastes all of the space.
     [[nodiscard]] constexpr uint32_t message_bytes_max() const { return body_bytes / 2 - kLineBytes; }
     static constexpr uint32_t kShortLinesMax = 33;  ///< 2 KiB beside a host's header
     /// Longest message that lies in the lines.
@@ -58,10 +58,10 @@ struct LineHeader {
     uint8_t tag = 0;
     uint32_t bytes = 0;
     bool measure = false;  ///< the probe was written, for the consumer to time
-    bool in_body = false;  ///< what the line has no room for lies in the body area
+    bool in_body = false;  ///< what does not fit the line lies in the body area
     bool whole = false;    ///< the body area has the beginning too, the line has nothing
     bool half = false;     ///< the line's other cell may hold the next message
-    bool new_lap = false;  ///< the body lies at the beginning of its area, although there is room behind the last one
+    bool new_lap = false;  ///< the body lies at the beginning of its area, although it would fit behind the last one
 
     [[nodiscard]] constexpr uint64_t pack() const {
         return static_cast<uint64_t>(kind) | static_cast<uint64_t>(message_class) << 16 |

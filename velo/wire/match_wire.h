@@ -19,7 +19,7 @@ namespace velo::match {
 inline constexpr uint8_t kFirstWireTag = 0xf0;
 
 enum class WireTag : uint8_t {
-    kEager = kFirstWireTag,  ///< in room that was granted; EagerHeader, its number if that is told, data
+    kEager = kFirstWireTag,  ///< in room that was granted; EagerHeader, its number if that is reported, data
     kRequest,      ///< RequestHeader, then all of its data, or its Place, or nothing
     kAnswer,       ///< of a request
     kGrant,        ///< room that was set aside

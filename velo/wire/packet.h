@@ -76,7 +76,7 @@ struct PacketStatus {
     [[nodiscard]] static constexpr bool fills_contact_slot(uint64_t word) {
         return (word >> kContactBit & 1) != 0;
     }
-    /// The same status word with another lap.
+    /// A status word with another lap, and all else as it is.
     [[nodiscard]] static constexpr uint64_t with_lap(uint64_t word, uint8_t lap) {
         return (word & ~(uint64_t{0xff} << 24)) | uint64_t{lap} << 24;
     }

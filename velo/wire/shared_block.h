@@ -1,10 +1,10 @@
 /// A block that two processes move together: how it is cut, which part each takes, and what is still due.
 ///
-/// The one that wants the block moved, the reader, opens a work item in its own segment; the other one, the
-/// owner, takes chunks from the front, the reader from the back, until they meet. One word of the item holds
-/// all claims, so no chunk is taken twice or left out. A generation in it makes an owner that comes late,
-/// when the item serves another block, find nothing. How parts travel and how their ends are told is for the
-/// two users to say: velo/rendezvous/coop_copy.h on the node, sim_device/shim/offer.h in the software device.
+/// The one that wants the block moved, the reader, opens a work item in its own segment; the other one, the owner,
+/// takes chunks from the front, the reader from the back, until they meet. One word of the item holds all claims, so
+/// no chunk is taken twice or left out. A generation in it makes an owner that comes late, when the item serves
+/// another block, find nothing. How parts travel and how their ends are reported is for the two users to say:
+/// velo/rendezvous/coop_copy.h on the node, sim_device/shim/offer.h in the software device.
 #pragma once
 
 #include <algorithm>
@@ -135,7 +135,7 @@ class ReaderBlock : public SharedBlock {
 
     /// These bytes have been moved, or never will be.
     void end(uint64_t bytes) { ended_bytes_ += std::min<uint64_t>(bytes, left_bytes()); }
-    /// The same of a part that the owner names. False, and without effect: it cannot be one.
+    /// A part that the owner names has been moved, or never will be. False, and without effect: it cannot be one.
     [[nodiscard]] bool end_part(uint64_t offset, uint64_t part_bytes) {
         if (part_bytes == 0 || offset > bytes() || part_bytes > bytes() - offset || part_bytes > left_bytes())
             return false;
