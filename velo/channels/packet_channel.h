@@ -31,7 +31,7 @@ struct PacketChannelCounters {
 #include "velo/counters.def"
 };
 
-/// A channel (velo/channel.h) over device D; `Clock` has now_ns().
+/// A channel over device D (velo/channels/ring_channel.h says what a channel is); `Clock` has now_ns().
 template <class D, class Clock = base::MonotonicClock>
 class PacketChannel {
   public:

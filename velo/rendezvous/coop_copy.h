@@ -1,11 +1,11 @@
 /// Cooperative copy: blocks that two processes of a node move together.
 ///
 /// A get on the node is not one process's work while the other one waits. The reader calls the owner of the
-/// data, and both take chunks until none is left (base/shared_block.h): the owner from the front, the reader
-/// from the back, with direct copies; or the owner sends its chunks through the ring, and the reader only
-/// unpacks. CopyChoice finds out which is faster, but not before so much was fetched that the ring's pages are
-/// worth what they cost. An owner that computes takes no part; after some polls the reader goes on alone. If
-/// direct copies are not permitted, the owner sends everything. Two that fetch from each other by
+/// data, and both take chunks until none is left (velo/wire/shared_block.h): the owner from the front, the
+/// reader from the back, with direct copies; or the owner sends its chunks through the ring, and the reader
+/// only unpacks. CopyChoice finds out which is faster, but not before so much was fetched that the ring's
+/// pages are worth what they cost. An owner that computes takes no part; after some polls the reader goes on
+/// alone. If direct copies are not permitted, the owner sends everything. Two that fetch from each other by
 /// direct copies read their own blocks first, and help with what is left then.
 #pragma once
 
