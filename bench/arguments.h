@@ -28,7 +28,8 @@ template <std::integral T>
     return {};
 }
 
-/// The same for one number or more, with commas between them.
+/// Reads one number or more, with commas between them, of argument `name`. Returns the sentence, which is empty
+/// for numbers of the range.
 template <std::integral T>
 [[nodiscard]] std::string parse_numbers(std::string_view name, std::string_view list, const NumberRange& range,
                                         std::vector<T>& numbers) {
@@ -43,15 +44,14 @@ template <std::integral T>
     return {};
 }
 
-/// For a name that parse_options() was not told of.
+/// The sentence for a name that parse_options() does not know.
 [[nodiscard]] inline std::string unknown_option(std::string_view name) {
     return "unknown option " + std::string(name);
 }
 
-/// Reads pairs of --name and value. set(name, value) takes one, and returns the sentence of what is wrong
-/// with it, or an empty one. Returns the first sentence that is not empty; `usage` for a name without a
-/// value. `csv`: set by
-/// --csv, which has no value; nullptr: there is no such option.
+/// Reads pairs of --name and value. set(name, value) takes one, and returns the sentence of what is wrong with
+/// it, or an empty one. Returns the first sentence that is not empty; `usage` for a name without a value.
+/// `csv`: set by --csv, which has no value; nullptr: there is no such option.
 template <class Set>
 [[nodiscard]] std::string parse_options(int argc, char** argv, std::string_view usage, bool* csv, Set&& set) {
     for (int i = 1; i < argc; ++i) {

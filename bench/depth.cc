@@ -7,7 +7,7 @@
 ///   posted          the others are receives from the peer
 ///   posted_any      receives from any source, as is the one that is measured
 ///   unexpected      messages of 8 bytes without a receive
-///   unexpected_any  the same, and the receive that is measured is from any source
+///   unexpected_any  messages of 8 bytes, and the receive that is measured is from any source
 /// and the time of a cache line before and after them.
 #include <cstdio>
 #include <vector>

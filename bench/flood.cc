@@ -5,7 +5,7 @@
 /// All ranks but the first post their share of COUNT messages at once, and one more. Rank 0 waits for a second outside
 /// MPI, receives the last message of each rank, and then all others in the order in which they were sent. So all
 /// but one come before their receives, without a deep queue to be looked through. Rank 0 prints, as rows of
-/// measuring.h: `receiver`, the most bytes by which its memory has grown; `sender`, the same of the rank that grew
+/// measuring.h: `receiver`, the most bytes by which its memory has grown; `sender`, those of the rank that grew
 /// most, for one of its messages; `s`, the time from its first receive on.
 #include <algorithm>
 #include <cstdio>

@@ -47,7 +47,7 @@ void run_window(int self, void (*send_all)(), void (*post_all)(), void (*complet
 
 }  // namespace
 
-// Names that callgrind is told.
+// Names that callgrind gets.
 extern "C" {
 [[gnu::noinline]] void measured_send() { send_window(); }
 [[gnu::noinline]] void measured_post() { post_window(); }

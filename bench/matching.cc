@@ -5,11 +5,11 @@
 /// One process, one CPU; no message moves. A message and its receive meet 1,000 times while `depth` others are in
 /// the same queue, each with a tag of its own. Measures, in ns a message, the median over rounds:
 ///   posted, exact           a receive is posted behind the others, and its message comes
-///   posted, any source      the same, where all of them leave the source open
+///   posted, any source      a receive is posted behind the others, all of which leave the source open
 ///   unexpected, exact       a message comes behind the others, and its receive is posted
-///   unexpected, any source  the same, with receives that leave the source open
+///   unexpected, any source  a message comes behind the others, and a receive of any source is posted
 ///   drain, reverse          as many messages as the depth come, and are received from the last to the first
-///   drain, any source       the same, with receives that leave the source open
+///   drain, any source       as many messages as the depth come, and receives of any source take them
 /// --csv: rows of measuring.h, with the depth as size.
 #include <algorithm>
 #include <cstdlib>

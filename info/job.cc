@@ -24,7 +24,7 @@ namespace {
 using base::append;
 using base::number;
 
-/// Of ob1's headers the shortest, of a message that is sent at once, and room for the longest.
+/// Of ob1's headers the shortest, of a message that is sent at once, and bytes for the longest.
 constexpr uint32_t kMatchHeaderBytes = 14;
 constexpr uint32_t kHeaderBytesMax = VELO_OB1_HEADER_BYTES;
 

@@ -32,7 +32,7 @@ std::string networks_text(const NetworkOptions& options, uint32_t rails_max) {
     struct Listing {
         std::string text;
         uint32_t rails_max;
-        uint32_t interfaces = 0;  ///< told of that are used; each has a rail before any has a second one
+        uint32_t interfaces = 0;  ///< reported ones that are used; each has a rail before any has a second one
     } listing = {.text = "", .rails_max = rails_max};
     library->list(
         options, rails_max, &listing,

@@ -57,8 +57,8 @@ class NewPartner : public Workload {
     std::vector<uint32_t> receives_;
 };
 
-/// The same with a pause before each burst, of up to twice `--idle-ns`, in which the process takes what
-/// arrives.
+/// Messages to changing partners, with a pause before each burst, of up to twice `--idle-ns`, in which the
+/// process takes what arrives.
 class Bursts final : public NewPartner {
   public:
     using NewPartner::NewPartner;

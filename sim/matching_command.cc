@@ -22,7 +22,7 @@ struct MatchingCommand::Arguments {
 
 namespace {
 
-/// The smallest cube of nodes with room for all.
+/// The smallest cube of nodes that holds all processes.
 cluster::Topology cube_for(uint32_t nodes) {
     uint32_t side = 1;
     while (uint64_t{side} * side * side < nodes) ++side;

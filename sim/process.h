@@ -1,7 +1,7 @@
 /// One simulated process: its program, and the production engine below, whose host it is.
 ///
-/// A message longer than the workload's eager ones is announced, fetched by RMA, and its end told by a message, as
-/// pml/ob1 does.
+/// A message longer than the workload's eager ones is announced and fetched by RMA, and a message reports its
+/// end, as in pml/ob1.
 #pragma once
 
 #include <array>

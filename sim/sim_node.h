@@ -2,9 +2,9 @@
 /// and in virtual time.
 ///
 /// A message takes time of the CPU at both ends, and its receiver finds it when its own clock has come to the
-/// time of sending. All else is the plugin's code: first contact, lines, cells and bodies, room that is given
-/// back, dormant rings and doorbells, claims of cooperative copies, tables of registrations, and peers that end.
-/// The distance of cores follows from the process, since the one that rings measure is this machine's.
+/// time of sending. All else is the plugin's code: first contact, lines, cells and bodies, memory that is given
+/// back, dormant rings and doorbells, claims of cooperative copies, tables of registrations, and peers that
+/// end. The distance of cores follows from the process, since the one that rings measure is this machine's.
 #pragma once
 
 #include <deque>
@@ -164,7 +164,7 @@ class SimNode {
     std::unique_ptr<Rings> rings_;
     std::vector<Inbox> inboxes_;
     uint64_t losses_ = 0;
-    std::vector<uint32_t> waiting_;  ///< processes that found no room in their ring to this one
+    std::vector<uint32_t> waiting_;  ///< processes that found their ring to this one full
     static const shm::OnNodeCounters none_;
 };
 

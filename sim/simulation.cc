@@ -19,7 +19,7 @@ namespace {
 /// A mailbox that no job fills: the reference that overhead is measured against (FC 5.3).
 constexpr uint32_t kUnboundedSlots = 1u << 30;
 
-/// Room for what announces a long message, and for a piece of one that goes in messages.
+/// Bytes of what announces a long message, and of a piece of one that goes in messages.
 constexpr uint32_t kMessageBytesMin = 256;
 
 }  // namespace

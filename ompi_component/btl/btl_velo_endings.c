@@ -117,7 +117,7 @@ void mca_btl_velo_peer_ended(void *context, const velo_end_t *end)
     if (other_job && !mca_btl_velo_has_communicator_with(end->name)) {
         return; /* it was disconnected: nothing here waits for it, and it may end as it likes */
     }
-    /* Of those that only followed, another one has been told of or will be. */
+    /* For a process that only followed, the end of another one has been reported or will be. */
     if (other_job || (!end->followed && velo_claim_report(mca_btl_velo_component.engine, end->peer))) {
         if (end->unreached) {
             tell_unreached(end);

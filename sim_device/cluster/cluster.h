@@ -31,8 +31,8 @@ class SimulationError : public std::runtime_error {
 /// Times of the CPU in ns.
 struct CpuConfig {
     uint32_t send_ns = 1248;     ///< a packet written to the NIC (PIO)
-    uint32_t receive_ns = 1248;  ///< a packet taken out of the mailbox
-    uint32_t credit_ns = 50;     ///< an explicit packet of flow control, on each side, besides the two above
+    uint32_t receive_ns = 1248;  ///< a packet dequeued from the mailbox
+    uint32_t credit_ns = 50;     ///< an explicit packet of flow control, on each side, besides send_ns and receive_ns
     uint32_t take_packets = 1;   ///< most packets of a run taken, and so reported to flow control, at once
     uint32_t poll_ns = 100;      ///< a look at the mailbox; what arrives during it is seen
     uint32_t jitter_permille = 0;  ///< of all but polls: each by up to so much more or less, by the seed
@@ -94,7 +94,7 @@ class Cluster {
     /// Sends as many packets as `times_ns` has entries on their way, and sets them to when each arrives: not
     /// before `not_before_ns`, when the last packet arrives that was sent before them to the same process, and by
     /// `late_ns` later than they would.
-    /// Returns when the writer has written the last one. `weightless`: without taking room from others
+    /// Returns when the writer has written the last one. `weightless`: without taking time from others
     /// (NetworkConfig::control_free).
     uint64_t carry(uint32_t from_node, uint32_t to_node, PacketWriter writer, std::span<uint64_t> times_ns,
                    uint64_t not_before_ns, uint64_t late_ns, bool weightless);
@@ -103,7 +103,7 @@ class Cluster {
         return network_.latency_ns(from_node, to_node);
     }
 
-    /// Back-pressure: no process of `node` sends until `full` has room for `packets` packets (FC 2).
+    /// Back-pressure: no process of `node` sends until `full` has slots for `packets` packets (FC 2).
     void hold(uint32_t node, ClusterDevice& full, uint32_t packets);
     [[nodiscard]] bool held(uint32_t node) const { return held_[node]; }
     /// `device` has freed slots.

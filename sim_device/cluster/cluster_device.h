@@ -1,7 +1,8 @@
 /// The device of one simulated process: a Device (velo/device/device.h) whose packets go through a Cluster.
 ///
 /// RmaUnit does its RMA. A guarded send that finds the mailbox full holds all of its node, whoever sends to whom,
-/// until there is room, because EXTOLL's back-pressure ends at the sender's NIC (FC 2); send() then answers kAgain.
+/// until there are slots, because EXTOLL's back-pressure ends at the sender's NIC (FC 2); send() then answers
+/// kAgain.
 /// A credited one that does throws SimulationError: credits that allow it are wrong.
 #pragma once
 
@@ -51,7 +52,7 @@ class ClusterDevice {
 
     [[nodiscard]] uint64_t clock_ns() const { return clock_ns_; }
     void spend(uint64_t ns) { clock_ns_ += ns; }
-    /// The same for work of the CPU, which has a jitter.
+    /// Spends time of the CPU, which has a jitter.
     void work(uint64_t ns);
     void advance_clock(uint64_t now_ns) { clock_ns_ = now_ns > clock_ns_ ? now_ns : clock_ns_; }
     /// Whether the process waits for an arrival or for its node; the Cluster wakes only those that do.

@@ -135,7 +135,7 @@ class Network {
     }
 
   private:
-    /// The queue is in order, so a packet finds room in it when the one that is as many places before it as
+    /// The queue is in order, so a packet finds a place in it when the one that is as many places before it as
     /// the queue has is injected. While the NIC is busy, that is the times of these packets before its own
     /// injection.
     uint64_t inject(uint64_t now_ns, uint32_t from, PacketWriter writer, std::span<uint64_t> times_ns) {

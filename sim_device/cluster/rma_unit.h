@@ -2,7 +2,7 @@
 ///
 /// An operation leaves when its port is free, reaches the target after the network's latency, and ends after the same
 /// latency back. Its data keep the port busy for their time. So operations of a port are in order and overlap only in
-/// their latencies, and those of different ports are independent. RMA takes no room from VELO's packets (FC 3).
+/// their latencies, and those of different ports are independent. RMA takes no time from VELO's packets (FC 3).
 ///
 /// The target's memory is accessed in one moment, when the last byte is there: its registration and its process must
 /// be valid until then. The Cluster calls advance() at that moment, and again at the operation's end, in this order.
@@ -57,7 +57,7 @@ class RmaUnit {
     /// Takes operation number `index` further: its access, or its end, is at `at_ns`, which is now.
     void advance(uint32_t index, uint64_t at_ns);
 
-    /// When this unit next has something for its owner: a notification, or room after a refusal.
+    /// When this unit next has something for its owner: a notification, or a place for a post that was refused.
     [[nodiscard]] uint64_t next_ns(uint64_t now_ns) const;
     /// Operations that have not ended, on `peer`, or on any for kNoAddr; O(all).
     [[nodiscard]] uint32_t operations(DeviceAddr peer) const;

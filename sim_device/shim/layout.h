@@ -27,7 +27,7 @@ inline constexpr uint32_t kNotificationCells = 512;  ///< of peers' responder an
 inline constexpr uint32_t kRequestCells = 64;        ///< a port
 inline constexpr uint32_t kContactCells = 64;
 /// Requests that a process may have at others' request rings. Each has its answer's cell set aside, so an
-/// answer always finds room; as many cells again take the late answers of processes believed dead.
+/// answer always finds a cell; as many cells again take the late answers of processes believed dead.
 inline constexpr uint32_t kAnswersMax = 128;
 inline constexpr uint32_t kAnswerCells = 2 * kAnswersMax;
 

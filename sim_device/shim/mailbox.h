@@ -77,7 +77,7 @@ class MailboxWriter {
 
     [[nodiscard]] uint32_t slots() const { return place_.slots(); }
 
-    /// Writes `packets` packets from `source` (layout.h), 1 <= packets <= slots. Room is the caller's
+    /// Writes `packets` packets from `source` (layout.h), 1 <= packets <= slots. Free slots are the caller's
     /// promise. `fill(i, payload)` writes packet i's payload into its slot and returns its status.
     template <class Fill>
     void write(uint32_t packets, uint32_t source, Fill&& fill) {
@@ -96,7 +96,8 @@ class MailboxWriter {
         return true;
     }
 
-    /// The same, after looking for room. kAgain: there is none, and `fill` was not called.
+    /// Writes packets as write() does, after a look for free slots. kAgain: there are too few, and `fill` was
+    /// not called.
     template <class Fill>
     Status write_guarded(uint32_t packets, uint32_t source, Fill&& fill) {
         uint64_t position = control_->written.load(std::memory_order_relaxed);

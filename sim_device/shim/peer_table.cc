@@ -54,7 +54,7 @@ Status PeerTable::connect(std::span<const std::byte> bytes, DeviceAddr& peer, ba
     } else if (const Status status = attach(address.segment, addr, why); status != Status::kOk) {
         return status;
     }
-    // A peer that does not take its contacts now may have no room for ours: the first send tries again.
+    // A peer that does not take its contacts now may have no cell for ours: the first send tries again.
     (void)announce(*peers_[addr]);
     peer = addr;
     return Status::kOk;

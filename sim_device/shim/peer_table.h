@@ -45,7 +45,8 @@ class PeerTable {
     size_t address(std::span<std::byte> out) const;
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure);
 
-    /// Tells a peer of us, before anything that it would have to answer. kAgain: it has no room now.
+    /// Announces this process to a peer, before anything that it would have to answer. kAgain: its contact ring
+    /// is full.
     Status announce(Peer& peer);
 
     /// Reads up to `budget` contact entries. Returns how many there were.

@@ -113,7 +113,7 @@ Status RequestServer::apply(const Request& request, uint64_t address, uint64_t& 
     }
 }
 
-/// Places the completer's notification, which is in this process, and then the answer. False: no room yet.
+/// Places the completer's notification, which is in this process, and then the answer. False: the ring is full.
 bool RequestServer::finish(Port& port) {
     const OpenClaim claim(peers_.claims());
     Peer& peer = peers_[port.from];

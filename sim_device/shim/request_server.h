@@ -19,15 +19,15 @@ class RequestServer {
     /// help with puts and gets go to `helper`.
     RequestServer(PeerTable& peers, SegmentView own, uint32_t ports, base::AtuView atu, CopyHelper& helper);
 
-    /// Serves each port's ring. A request whose notification finds no room waits, and its port with it.
+    /// Serves each port's ring. A request whose notification finds its ring full waits, and its port with it.
     uint32_t progress();
 
     [[nodiscard]] RequestRing& request_ring(uint32_t port) { return ports_[port].ring; }
 
     /// Requests from processes that never connected.
     [[nodiscard]] uint64_t unknown_source() const { return unknown_source_; }
-    /// Requests that made no sense, and answers that found no room: their requester sent more than the
-    /// cells it set aside.
+    /// Requests that made no sense, and answers that found no cell: their requester sent more than the cells it
+    /// set aside.
     [[nodiscard]] uint64_t malformed() const { return malformed_; }
 
   private:

@@ -202,7 +202,8 @@ Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission
         return Status::kPeerDead;
     }
     const uint32_t waiting = delayed_.waiting(to);
-    // Packets that wait here will take room there. Credits have seen to it; a guarded sender has to be held back.
+    // Packets that wait here will take slots there. Credits have seen to it; a guarded sender has to be held
+    // back.
     if (admission == Admission::kGuarded && waiting != 0 &&
         waiting + packets > peers_[to].facts.mailbox_slots) {
         ++counters_.backpressure;

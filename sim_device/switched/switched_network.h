@@ -55,7 +55,7 @@ class SwitchedNetwork {
     /// them). Set before the first step.
     void set_sink_interval(uint32_t node, uint32_t slots) { nodes_[node].sink_interval = slots; }
 
-    /// The NIC's queue has room for a packet.
+    /// The NIC's queue takes one more packet.
     [[nodiscard]] bool can_send(uint32_t node) const {
         return nodes_[node].queue.count < config_.nic_queue_packets && !pool_.empty();
     }
@@ -109,7 +109,7 @@ class SwitchedNetwork {
     struct Router {
         uint64_t inputs = 0;   ///< ports with packets
         uint64_t outputs = 0;  ///< ports with packets
-        uint64_t stalled = 0;  ///< inputs of which no first packet has room behind its output
+        uint64_t stalled = 0;  ///< inputs of which no first packet has buffers behind its output
         Random random;
     };
     struct Node {
@@ -140,7 +140,7 @@ class SwitchedNetwork {
     bool cross_once(uint32_t router);
     /// Whether an input has a packet to propose; if so it is the first of the VC that has the turn.
     [[nodiscard]] bool propose(uint32_t router, uint32_t in_port, uint32_t& out_port);
-    /// A VC of the output with room for the packet, or kUnrouted.
+    /// A VC of the output with buffers for the packet, or kUnrouted.
     [[nodiscard]] uint8_t vc_with_room(uint32_t output, uint32_t vc_class, uint32_t flits) const;
     void take(uint32_t router, uint32_t in_port, uint32_t out_port);
     void mark(uint32_t router, Packet& packet, uint32_t used_flits, uint32_t capacity);
@@ -174,7 +174,7 @@ class SwitchedNetwork {
     std::vector<uint32_t> feeders_;     ///< by port: the output that sends to it
     std::vector<Output> outputs_;       ///< by port, NICs included
     std::vector<uint16_t> used_;        ///< by port and VC: flits of credit in use
-    std::vector<uint32_t> used_flits_;  ///< by port: the same, over all VCs
+    std::vector<uint32_t> used_flits_;  ///< by port: flits of credit in use, over all VCs
     PacketPool pool_;
     std::vector<std::vector<Arrival>> wires_;  ///< packets that arrive, by slot modulo
     std::vector<Freed> freed_;                 ///< credits that come back in the next slot

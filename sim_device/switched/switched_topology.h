@@ -25,11 +25,13 @@ class SwitchedTopology {
     static constexpr uint32_t kNodesMax = 1u << 16;  ///< a packet names a node in 16 bits
     static constexpr uint32_t kPortsMax = 64;        ///< a router's ports are bits of a word
 
-    /// "dragonfly:p,a,h": groups of `a` routers, all linked with each other, of `p` nodes and `h` global
-    /// links each. There are a * h + 1 groups and one link for each pair of them, in the consecutive
-    /// arrangement: link L of group g leads to group g + L + 1, and is of its router L / h. (RDRP 4.1:
-    /// dragonfly:6,12,6.) "fattree:k,levels": a k-ary tree of k^levels nodes; `levels` rows of k^(levels - 1)
-    /// routers of 2k ports. Throws base::SetupError with a sentence that says what is allowed.
+    /// A network by its name. Throws base::SetupError with a sentence that says what is allowed.
+    /// - "dragonfly:p,a,h": groups of `a` routers, all linked with each other, of `p` nodes and `h` global
+    ///   links each. There are a * h + 1 groups and one link for each pair of them, in the consecutive
+    ///   arrangement: link L of group g leads to group g + L + 1, and is of its router L / h. (RDRP 4.1:
+    ///   dragonfly:6,12,6.)
+    /// - "fattree:k,levels": a k-ary tree of k^levels nodes; `levels` rows of k^(levels - 1) routers of 2k
+    ///   ports.
     static SwitchedTopology parse(std::string_view text);
 
     [[nodiscard]] uint32_t nodes() const { return nodes_; }
