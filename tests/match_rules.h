@@ -5,12 +5,10 @@
 /// matches. The rules compare pairs:
 ///
 /// - A receive gets a message only if every earlier one of that sender and communicator which it fits went to
-/// an
-///   earlier receive (3.5, order).
+///   an earlier receive (3.5, order).
 /// - Meanwhile no earlier receive that fits the message waits for one (3.5, order and progress).
-/// - A probe tells of the message that a receive in its place would get from that sender (3.8.1). A matched
-/// probe is
-///   such a receive.
+/// - A probe reports the message that a receive in its place would get from that sender (3.8.1). A matched
+///   probe is such a receive.
 ///
 /// Messages of one sender, communicator and tag differ in length, so a status names one.
 #pragma once

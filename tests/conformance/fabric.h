@@ -163,7 +163,7 @@ class DeviceTest : public testing::Test {
         }
         return done();
     }
-    /// The same while device `index` waits for `peer`.
+    /// Steps until `done()`, while device `index` waits for `peer`; false when it does not come to be.
     template <class Done>
     bool drive_watching(size_t index, DeviceAddr peer, Done&& done) {
         return drive([&] { return health::watch(device(index), peer), done(); });

@@ -49,9 +49,9 @@ class OfiTestDevice {
     [[nodiscard]] DeviceReport report(DeviceAddr peer) const { return device_->report(peer); }
     [[nodiscard]] DeviceLimits limits() const { return device_->limits(); }
     [[nodiscard]] DeviceCounters counters() const { return device_->counters(); }
-    /// One without faults.
+    /// The device under this one, if it has one rail and no faults.
     [[nodiscard]] ofi::OfiDevice& ofi() { return dynamic_cast<ofi::OfiDevice&>(*device_); }
-    /// The same of several rails.
+    /// The device under this one, if it has several rails and no faults.
     [[nodiscard]] ofi::RailsDevice& rails() { return dynamic_cast<ofi::RailsDevice&>(*device_); }
 
   private:

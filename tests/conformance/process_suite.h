@@ -73,7 +73,8 @@ class DeviceProcesses : public testing::Test {
             }
             return true;
         }
-        /// The same while something of a peer's is waited for.
+        /// Progresses until `done()`, while something of a peer's is waited for; false when that takes too
+        /// long.
         template <class Done>
         bool drive_watching(DeviceAddr peer, Done&& done) {
             return drive([&] { return health::watch(device, peer), done(); });
@@ -121,8 +122,8 @@ class DeviceProcesses : public testing::Test {
         [[nodiscard]] RmaKind served_kind() const {
             return device.traits().atomics ? RmaKind::kFetchAdd : RmaKind::kPut;
         }
-        /// Whether an operation has ended as one does whose peer was killed: a device that does not see processes may
-        /// be told that it failed before it is sure.
+        /// Whether an operation has ended as one does whose peer was killed: to a device that does not see
+        /// processes, the network may report that it failed before the end is sure.
         [[nodiscard]] bool ended_with_peer(Status status) const {
             return status == Status::kPeerDead || (status == Status::kFailed && !device.traits().sees_processes);
         }

@@ -54,8 +54,9 @@ class DeviceRma : public DeviceTest<Fabric> {
     }
     /// An operation that the target's CPU executes, where there is one.
     RmaKind served_kind() { return this->device(0).traits().atomics ? RmaKind::kFetchAdd : RmaKind::kPut; }
-    /// How an operation ends whose peer has ended. A device that does not see processes may be told by the network that
-    /// it failed, before it is sure of the peer's end, and one with a thread of its own may have been done with it.
+    /// How an operation ends whose peer has ended. To a device that does not see processes, the network may
+    /// report that it failed, before the peer's end is sure, and one with a thread of its own may have been
+    /// done with it.
     testing::AssertionResult ended_with_peer(Status status) {
         if (status == Status::kPeerDead) return testing::AssertionSuccess();
         const bool early = status == Status::kFailed || status == Status::kOk;

@@ -10,7 +10,7 @@ enum class Bug : uint8_t {
     kNone,
     /// One credit of each return is lost on the way.
     kDropCredit,
-    /// Piggybacked credits are not taken out of the receiver's counter, and so return twice.
+    /// Piggybacked credits are not subtracted from the receiver's counter, and so return twice.
     kReturnTwice,
     /// Credits are put into a message's last packet while that packet still waits for a credit.
     kPiggybackEarly,
@@ -20,7 +20,7 @@ enum class Bug : uint8_t {
     kPiggybackOvertakes,
     /// The process that closes takes its slots back at once, instead of with the peer's answer.
     kForgetsAtOnce,
-    /// Body packets that were taken ahead of a control packet are booked behind it.
+    /// Body packets that were taken ahead of a control packet are accounted for behind it.
     kRunLate,
     /// An opening rides in a message while the answer to the peer's kClose still waits.
     kOpenOvertakes,

@@ -1,5 +1,5 @@
-// Peers that own no slot until the first contact, and that part at any time: no overflow, nothing lost, and
-// every flow goes on, in every interleaving of small cases.
+// Peers that own no slot until the first contact, and close their links at any time: no overflow, nothing lost,
+// and every flow goes on, in every interleaving of small cases.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using flowctl::Plan;
 
-/// A mailbox of `contact_slots` and `shared_slots`, out of which peers are met.
+/// A mailbox of `contact_slots` and `shared_slots`, out of which links to peers are opened.
 Plan contact_plan(uint32_t peers, uint32_t contact_slots, uint32_t shared_slots, uint32_t credit_slots,
                   bool piggyback, flowctl::Stealing stealing) {
     return plan_of({.mode = flowctl::Mode::kDynamic,
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Full, ContactPair, ::testing::Values(Case{4, 1, true, f
 INSTANTIATE_TEST_SUITE_P(Long, ContactPair,
                          ::testing::Values(Case{3, 1, true, true, 2}, Case{5, 2, true, true, 1}), case_name);
 
-// The welcome brings what the first message lacks.
+// The opening brings what the first message lacks.
 TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {
     for (const uint32_t shared_slots : {5u, 8u}) {
         for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
@@ -115,7 +115,7 @@ TEST(ContactTrio, slots_of_who_has_left_go_to_the_other) {
     expect_holds(explore(TrioWorld(options)), 500);
 }
 
-// A turn's credits that ride in a message must not overtake the welcome, which may wait for a contact slot.
+// A turn's credits that ride in a message must not overtake the opening, which may wait for a contact slot.
 TEST(ContactTrio, longer_messages_take_turns) {
     auto options = crowded_options(1, 6);
     options.message_packets = 2;

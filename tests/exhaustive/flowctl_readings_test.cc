@@ -47,7 +47,8 @@ Verdict explore_thieves() {
     return explore(World(options));
 }
 
-/// The same with messages back, in which credits are piggybacked: random walks, until one finds something.
+/// Two senders that steal from each other and get messages back, in which credits are piggybacked: random
+/// walks, until one finds something.
 template <Reading kReading>
 Verdict walk_thieves(const Shares& shares, uint64_t seeds) {
     using World = MailboxWorld<3, 64, PaperModel<kReading>>;

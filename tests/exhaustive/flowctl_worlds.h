@@ -68,7 +68,7 @@ inline flowctl::Plan growing_plan(const Shares& shares, flowctl::Growth growth) 
     return plan_of(config);
 }
 
-/// A pair in which each owns quota + 1 of the other's slots and neither was told.
+/// A pair in which each owns quota + 1 of the other's slots and neither was notified.
 inline flowctl::Plan favoured_pair_plan(uint32_t quota, uint32_t credit_slots) {
     flowctl::Plan plan = static_plan({.quota = quota, .credit_slots = credit_slots});
     plan.excess_peers = 1;

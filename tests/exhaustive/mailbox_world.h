@@ -182,7 +182,7 @@ class MailboxWorld {
                 if (self == other) continue;
                 if (!state.wires[self][other].empty() || state.unreported[self][other] != 0) return 0;
                 if (options_.strays != 0) {
-                    // A process that makes mistakes may not get its messages through; it stops all the same.
+                    // A process that makes mistakes may not get its messages through; it stops nevertheless.
                     if (can_send_control(state, self, other)) return 0;
                     continue;
                 }
@@ -293,7 +293,7 @@ class MailboxWorld {
         return options_.messages[from][to] == kEndless ? 1u << (from * kProcesses + to) : 0;
     }
 
-    /// Whether a process is in the middle of its poll: a run is taken and not booked.
+    /// Whether a process is in the middle of its poll: a run is dequeued and not accounted for.
     [[nodiscard]] bool polls(const State& state, Process self) const {
         for (flowctl::PeerIndex peer = 0; peer + 1 < kProcesses; ++peer) {
             if (state.flow_control[self].run_packets(peer) != 0) return true;

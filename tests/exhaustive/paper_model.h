@@ -3,7 +3,7 @@
 ///
 /// It has FlowControl's interface, so that the same worlds drive it: they show what each other interpretation
 /// breaks. No contact slots, no runs; the paper's stealing; sender and receiver role as in FC 6.2 to 6.6. It
-/// keeps its books by itself.
+/// has accounts of its own.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,12 @@ struct Interpretation {
     enum class ShortOfSlots : uint8_t { kGranted, kComputed };
     /// When the threshold is reached in the regular way.
     enum class Reached : uint8_t { kAtLeast, kExactly };
-    /// The effect of a blocked sender's reached threshold when one credit is returned. kConsume: the head is
-    /// taken out and off the retrieved packets, a 1 enters. kUncount: one retrieved packet fewer. kNothing.
+    /// The effect of a blocked sender's reached threshold when one credit is returned. kConsume: the head
+    /// leaves the FIFO and is subtracted from the retrieved packets, a 1 enters. kUncount: one retrieved packet
+    /// fewer. kNothing.
     enum class BlockedOne : uint8_t { kConsume, kUncount, kNothing };
-    /// The same when none is returned. kNothing; kReset: no packet is retrieved, the computed threshold or
-    /// a 0 or 1 takes the head's place.
+    /// The effect of a blocked sender's reached threshold when no credit is returned. kNothing; kReset: no
+    /// packet is retrieved, the computed threshold or a 0 or 1 takes the head's place.
     enum class BlockedNone : uint8_t { kNothing, kResetComputed, kResetOne };
     /// The effect of a compulsory response on the FIFO.
     enum class Response : uint8_t { kTrim, kUntouched };

@@ -19,15 +19,15 @@ enum class Reading {
     kSeesAll,           ///< a flagged sender's message matches receives that were not offered
     kFlaggedRefused,    ///< a flagged sender's message is refused even if it fits
     kOldRefusalCounts,  ///< a refusal of an older age is taken for one of the present
-    kNoOffers,          ///< a receive tells no sender
+    kNoOffers,          ///< a receive notifies no sender
     kOneFitForTwo,      ///< two receives of one offer choose the same message
     kOffersUnended,     ///< offers are sent while a pass is open
     kEndsAtOnce,        ///< a pass ends before its messages are requested
     kAllAreFirst,       ///< each request says that none waits before it
     kEagerPastQueue,    ///< a message goes eagerly although others wait
-    kProbeUnoffered,    ///< a probe tells no sender
+    kProbeUnoffered,    ///< a probe notifies no sender
     kProbePassesBy,     ///< a probe finds a message that a posted receive fits
-    kProbeUntold,       ///< a probe finds a message of a sender that was not told
+    kProbeUntold,       ///< a probe finds a message of a sender that was not notified
     kAcceptedUnseen,    ///< a probe goes on although the message that was chosen for it has matched
     kProbeStays,        ///< a message that was found is still found when a receive was posted that fits it
     kReadings,

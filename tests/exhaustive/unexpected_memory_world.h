@@ -183,8 +183,7 @@ class MemoryWorld {
         if (budgeted(state) > program_.records) return "more records than the budget has";
         if (state.requests > program_.requests_max) return "more requests than the limit";
         for (const Sender& sender : state.senders) {
-            // One answer for each request, and one pass: so much room keeps the receiver from ever waiting
-            // for any.
+            // One answer for each request, and one pass: with so much space the receiver never waits for any.
             const auto answers = std::ranges::count_if(
                 sender.to_sender, [](const Message& one) { return one.kind != Message::Kind::kGrant; });
             if (program_.reading == Reading::kProduction && answers > program_.window + 1) {

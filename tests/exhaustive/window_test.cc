@@ -30,7 +30,7 @@ struct Options {
     uint32_t window = 2;
     uint64_t bytes_max = UINT64_MAX;  ///< a chunk has 10
     uint8_t failures = 0;             ///< of chunks, which go another way then
-    uint8_t refusals = 0;             ///< posts that the device has no room for
+    uint8_t refusals = 0;             ///< posts that the device's queue does not take
     bool first_only = false;          ///< transfers wait to be opened, with all but their first chunks
     int slow = -1;                    ///< the source that is slow
     Mistake mistake = Mistake::kNone;

@@ -73,7 +73,7 @@ class Scene {
         require(false, "a peer's packets come, whatever others write");
     }
 
-    /// Takes packets out of the mailbox; returns how many.
+    /// Dequeues packets from the mailbox; returns how many.
     uint32_t take(uint32_t most, bool alike = false) {
         std::array<std::byte, 4 * kPayloadBytes> out;
         uint32_t taken = 0;

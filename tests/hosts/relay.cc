@@ -233,7 +233,7 @@ class Relay {
     }
 
   private:
-    /// Returns when a frame is due, or a device or a signal has something. A direction without room is not
+    /// Returns when a frame is due, or a device or a signal has something. A direction that is full is not
     /// looked at.
     void wait() {
         std::array<pollfd, 3> polled{};

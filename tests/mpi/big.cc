@@ -54,7 +54,8 @@ class RepeatedBuffer {
     [[nodiscard]] std::byte* data() const { return memory_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-    /// Content that tells offsets apart: everywhere within a period, and in the own pages over all.
+    /// Content by which offsets can be distinguished: everywhere within a period, and in the own pages over
+    /// all.
     void fill(std::uint64_t key) {
         store(0, std::min(kPeriod, bytes_), key);
         for (const std::size_t begin : own_)

@@ -320,7 +320,7 @@ void type_check(Check& check, Type type) {
     MPI_Type_free(&type.mpi);
 }
 
-/// The same integers under two different types: only the signatures have to agree.
+/// A sender and a receiver have different types of the same integers: only the signatures have to agree.
 void sender_type_differs(Check& check) {
     for (const int scale : {1, 20, 900, 12000}) {
         const int elements = 12 * scale;
@@ -356,8 +356,8 @@ void sender_type_differs(Check& check) {
     }
 }
 
-/// A receive with room for more than was sent: the rest stays untouched, and the counts say how much came,
-/// also when it ends in the middle of an element.
+/// A receive that holds more than was sent: the rest stays untouched, and the counts say how much came, also
+/// when it ends in the middle of an element.
 void shorter_than_the_receive(Check& check) {
     Type type = resized(vector(int_type(), 5, 1, 3), 0, 64);
     for (const int ints : {0, 1, 4, 5, 7, 500, 1003, 60004}) {

@@ -202,7 +202,7 @@ std::string read_port(const std::string& file) {
     }
 }
 
-/// One side of two jobs that meet, part, and meet again.
+/// One side of two jobs that meet, disconnect, and meet again.
 void meet_another_job(Check& check, const std::string& file, bool serves) {
     char port[MPI_MAX_PORT_NAME] = "";
     if (check.rank == 0 && serves) {

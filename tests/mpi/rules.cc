@@ -1,7 +1,6 @@
 // Matching under random programs: named and open sources and tags on several communicators, truncation,
-// cancels, probes and matched probes in one stream of calls. Each rank knows all that is sent to it, and
-// MPI's rules judge what it has got (tests/match_rules.h). The seed of a trial stands in the line of its
-// failure.
+// cancels, probes and matched probes in one stream of calls. Each rank knows all that is sent to it, and MPI's
+// rules judge what it has got (tests/match_rules.h). The seed of a trial stands in the line of its failure.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -77,8 +76,7 @@ class Trial {
             MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
         }
         for (int source = 0; source < check.size; ++source) {
-            // Of a message to oneself that is too long, ob1 and btl/self write behind the buffer
-            // (requests.cc).
+            // Of a message to oneself that is too long, ob1 and btl/self write behind the buffer (requests.cc).
             const std::vector<Planned> plan = plan_of(seed, source, check.size, messages, !truncates);
             if (source == check.rank) plan_ = plan;
             for (const Planned& next : plan) {

@@ -1,5 +1,5 @@
-// For programs that spawn and are spawned: their start and their end. A hang of Open MPI's start is told from one of
-// what is tested.
+// For programs that spawn and are spawned: their start and their end. A hang of Open MPI's start is
+// distinguished from one of what is tested.
 //
 // About one in a hundred processes that MPI_Comm_spawn of Open MPI 4.1.4 starts with PMIx 4.2 never gets an
 // answer in PMIx_Init, over every transport, tcp and vader included. Nothing of a transport has been loaded

@@ -315,7 +315,7 @@ TEST(ClusterRma, operations_that_reach_a_dead_process_end_with_its_death) {
     EXPECT_EQ(read[2].what.status, Status::kOk);
     EXPECT_EQ(words, (std::array<uint64_t, 2>{1, 0}));
     EXPECT_EQ(alive, 1u);
-    // Both that knew it are told at once.
+    // Both that knew it are notified at once.
     ASSERT_GE(rig.woken().size(), 2u);
     EXPECT_EQ(rig.woken()[0].second, death_ns);
     EXPECT_EQ(rig.woken()[1].second, death_ns);

@@ -98,8 +98,7 @@ TEST(Network, runs_that_share_a_link_take_turns_and_use_all_of_it) {
     for (uint32_t process = 0; process < 4; ++process) {
         last = std::max(last, arrival_of(cluster, process, process + 4, 37));
     }
-    // 148 packets of 80 ns. Slices of 16 packets' times are told apart, so the sum is right to one of
-    // them.
+    // 148 packets of 80 ns. Times are kept in slices of 16 packets, so the sum is right to one of them.
     const uint64_t latency = 300 + 27 + 80 + 300;
     const uint64_t slice = Server::kSlicePackets * 80;
     EXPECT_GE(last, 100 + 147u * 80 + latency - slice);

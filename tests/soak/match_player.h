@@ -144,7 +144,7 @@ class MatchPlayer {
     [[nodiscard]] bool has_sent_all() const {
         return std::all_of(sends_.begin(), sends_.end(), [](const Send& send) { return send.done; });
     }
-    /// Cancels what still waits, and compares what probes told of messages with what was received.
+    /// Cancels what still waits, and compares what probes reported of messages with what was received.
     void finish() {
         for (Receive& receive : receives_) {
             if (receive.done || receive.cancelled) continue;

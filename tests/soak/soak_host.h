@@ -158,7 +158,7 @@ class SoakHost {
         uint64_t to_be_added = 0;  ///< by operations that failed, too, and by those of a process that died
         std::vector<std::byte> written;
         bool writing = false;  ///< puts may overtake each other, so there is one at a time
-        bool ended = false;    ///< and we were told
+        bool ended = false;    ///< and we were notified
     };
 
     static std::byte constant(uint32_t rank, uint32_t at) {

@@ -182,7 +182,7 @@ TEST(CookieTable, entries_have_cookies_of_their_own_whatever_was_taken_before) {
     uint32_t seen = 0;
     table.for_each([&](const Number& entry) { seen += taken.count(static_cast<uint32_t>(entry.cookie)); });
     EXPECT_EQ(seen, taken.size());
-    // As many generations as a cookie has room for, of one entry.
+    // As many generations as a cookie can hold, of one entry.
     for (auto& [cookie, entry] : taken) table.release(*entry);
     const Cookie begin = table.take()->cookie;
     Cookie last = begin;

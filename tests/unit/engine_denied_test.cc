@@ -28,7 +28,7 @@ namespace {
 /// More than the engine has slots for operations that wait.
 constexpr size_t kAtomics = 5000;
 
-/// Lines of all ranks that tell of denied copies.
+/// Lines of all ranks on denied copies.
 size_t lines_of_denial(Job& job) {
     size_t lines = 0;
     for (const auto& rank : job.ranks) {

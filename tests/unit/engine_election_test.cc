@@ -1,4 +1,4 @@
-// One process of each host tells of a peer's end, over a device that elects none (DeviceTraits::elects).
+// One process of each host reports a peer's end, over a device that elects none (DeviceTraits::elects).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ struct Survivor {
     }
 
     std::unique_ptr<Engine<System<Device>>> engine;
-    std::vector<bool> told;  ///< of each peer that ended: whether this process is the first to tell
+    std::vector<bool> told;  ///< of each peer that ended: whether this process is the one that reports
 };
 
 TEST(EngineElection, the_first_of_each_host_that_notices_tells_and_the_others_do_not) {

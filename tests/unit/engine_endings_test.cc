@@ -1,4 +1,4 @@
-// Processes that are told that another has ended, and those that are not.
+// Processes that are notified that another has ended, and those that are not.
 #include <sys/wait.h>
 #include <unistd.h>
 

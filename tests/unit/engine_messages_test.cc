@@ -121,7 +121,7 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
     const auto send_now = [&] {
         return velo_send_now(job[0].engine, job[0].peers[1], 2, &marker, sizeof marker, nullptr, 0);
     };
-    // Short ones have left before, and on the node there is room for others where a long one waits for its own.
+    // Short ones have left before, and on the node a ring takes others where a long one waits for its own.
     const size_t bytes = velo_peer_path(job[0].peers[1]) == VELO_PATH_ON_NODE ? 20000 : 500;
     size_t sent = 0;
     for (; sent < 3; ++sent) {

@@ -178,7 +178,7 @@ TEST_F(Turns, a_request_is_no_message_and_brings_no_turn) {
     EXPECT_EQ(receiver.flow.granted(kSenders - 1), 2u);
 }
 
-/// A run's packets are a part of a message, whatever they are booked with.
+/// A run's packets are a part of a message, whatever they are accounted for with.
 TEST_F(Turns, packets_that_were_taken_ahead_of_a_request_are_still_those_of_a_message) {
     receiver = Receiver(dynamic_plan(kSenders, 60 * kSenders, 2, Stealing::kTurns));
     rounds(5);

@@ -1,5 +1,5 @@
-// Slots that follow the conversation: whom a process meets, what each owns, and who is left when others need
-// room.
+// Slots that follow the conversation: the peers that a process opens to, what each owns, and the links that
+// close when others need slots.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -114,7 +114,7 @@ TEST(Contact, an_opening_that_comes_with_one_short_message_is_answered_by_our_ow
     EXPECT_EQ(here.flow.sendable(0, 9), 3u);
 }
 
-// A message that began when there was no room, or when the link was another one.
+// A message that began when there were no slots, or when the link was another one.
 TEST(Contact, a_later_packet_of_ours_opens_once_there_is_room) {
     FlowControl here(contact_plan(10, kLeastSlots));
     here.know(1);
@@ -182,7 +182,7 @@ TEST(Contact, who_is_asked_for_slots_and_has_none_for_us_is_left) {
     ASSERT_GT(here.flow.granted(0), kCreditSlots);
     EXPECT_EQ(here.contact(1).size(), 1u);
     EXPECT_EQ(here.flow.open_arrived(1, kCreditSlots, here.actions), Status::kOk);
-    // The first one has not welcomed us, so it goes on by contact, and cannot be sent a request.
+    // The first one has not opened to us, so it goes on by contact, and cannot be sent a request.
     bool left = false;
     for (int message = 0; message < 200 && !left; ++message) {
         for (const Action& action : here.retrieve(1)) {

@@ -15,8 +15,7 @@ namespace {
 using Fifo = std::vector<uint32_t>;
 
 // The paper's text gives what happens in each block, and the figure the numbers: two credit slots and an
-// intended quota of
-// 10. Two other senders make slots short in block 2 and take quota away in block 4.
+// intended quota of 10. Two other senders make slots short in block 2 and take quota away in block 4.
 TEST(Figure14, trace_of_eight_blocks) {
     Receiver receiver(dynamic_plan(3, 28));
     ASSERT_EQ(receiver.flow.quota(0), 10u);

@@ -131,7 +131,7 @@ TEST(Outbox, what_costs_a_credit_waits_for_one_and_blocks_nothing_else) {
     outbox.know(0);
     outbox.add(0, ControlKind::kReturnRequest);
     EXPECT_TRUE(outbox.ready(0, false).empty());
-    // Nothing can go, so the peer leaves the line without having been refused.
+    // Nothing can go, so the peer leaves the queue without having been refused.
     outbox.visit_fresh([](PeerIndex) { return true; });
     EXPECT_TRUE(outbox.fresh_empty());
     outbox.credits_came(0);

@@ -69,7 +69,8 @@ TEST(Outbox, what_costs_a_credit_is_not_ready_without_one) {
     EXPECT_TRUE(outbox.ready(0, false).has(ControlKind::kCredits));
 }
 
-/// Body packets that were booked ahead of their message's end, more of them than the peer has credits for.
+/// Body packets that were accounted for ahead of their message's end, more of them than the peer has credits
+/// for.
 TEST(FlowControl, a_run_of_more_packets_than_were_granted_is_a_violation_and_changes_nothing) {
     FlowControl flow(std::get<Plan>(plan({.mode = Mode::kStatic, .peers = 2, .mailbox_slots = 44, .credit_slots = 2})));
     for (PeerIndex peer = 0; peer < 2; ++peer) flow.know(peer);

@@ -54,7 +54,7 @@ struct Failed {
     velo_path_t path = VELO_PATH_NONE;
 };
 
-/// One rank: an engine and what it told its host.
+/// One rank: an engine and what its host was notified of.
 class Rank {
   public:
     Rank(const velo_params_t& given, uint32_t rank, uint32_t size, uint64_t job = 77) {

@@ -45,7 +45,7 @@ TEST(DataCells, give_back_what_was_put_into_them_in_any_order_of_freeing) {
                 ++refused;
                 EXPECT_EQ(cells.in_use(), before);
                 EXPECT_GT((before + DataCells::cells_of(bytes)) * DataCells::kCellBytes, cells.budget().limit());
-                // Room for more.
+                // Cells for more.
                 for (int i = 0; i < 200 && !messages.empty(); ++i) {
                     cells.free(messages.front().first);
                     messages.pop_front();

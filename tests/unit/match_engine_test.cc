@@ -193,7 +193,7 @@ class AsksAlways : public Bursts {
 TEST_F(Bursts, who_ran_out_of_room_is_granted_as_much_as_waited) {
     for (const int messages : {1000, 3000}) {
         EXPECT_GT(burst(messages, 8), 500u) << messages;
-        // Free room is told when it is half of all.
+        // Free room is reported when it is half of all.
         for (int i = 0; i < 3; ++i) (void)burst(messages, 8);
         EXPECT_EQ(burst(messages, 8), 0u) << messages;
     }
@@ -399,7 +399,7 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
     }
 }
 
-/// A ring that is soon full keeps what is told to a peer back.
+/// A ring that is soon full keeps back what is reported to a peer.
 class WithoutMemoryByShortRings : public MatchEngine {
   protected:
     WithoutMemoryByShortRings() : MatchEngine(params()) {}

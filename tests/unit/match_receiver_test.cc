@@ -24,7 +24,7 @@ Arrival arrival(int32_t source, int32_t tag, const std::string& data, uint64_t n
             .keeps_number = keeps_number};
 }
 
-/// A receiver with room for some records and cells, and three senders that are sources 0 to 2.
+/// A receiver with memory for some records and cells, and three senders that are sources 0 to 2.
 struct Rig {
     Rig(uint64_t records, uint64_t cells) : receiver({records * sizeof(Record), cells * kCell}) {
         for (uint32_t i = 0; i < senders.size(); ++i) senders[i].peer = i;

@@ -113,7 +113,7 @@ TEST(BufferState, given_back_without_a_message_is_spent) {
 
 TEST(BufferState, is_not_spent_while_an_earlier_message_is_still_on_its_way) {
     BufferState state;
-    state.arrived(4096, 64, 1);  // the last one was told of first
+    state.arrived(4096, 64, 1);  // the last one was reported first
     state.given_back();
     state.read(1);
     EXPECT_FALSE(state.spent());

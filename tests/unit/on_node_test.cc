@@ -84,7 +84,7 @@ int node_of_ring(bool place_rings, base::Place receivers) {
 TEST(OnNode, a_ring_is_placed_where_its_reader_says_that_it_is) {
     const base::Place here = base::locality_by_kernel().place;
     base::SharedSegment segment = base::SharedSegment::create("velo-test", 4096);
-    // If the kernel does not place anything, rings are made all the same.
+    // If the kernel does not place anything, rings are made nevertheless.
     const bool placed = base::prefer_node(segment.bytes().data(), 4096, here.numa_node);
     EXPECT_EQ(node_of_ring(true, here), placed ? here.numa_node : -1);
     EXPECT_EQ(node_of_ring(false, here), -1);

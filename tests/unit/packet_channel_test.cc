@@ -12,7 +12,7 @@
 namespace velo {
 namespace {
 
-/// Keeps what is sent, shows what the test puts in, and refuses to send while it is told to.
+/// Keeps what is sent, shows what the test puts in, and refuses to send while the test says so.
 class ScriptedDevice {
   public:
     [[nodiscard]] static DeviceTraits traits() { return {}; }

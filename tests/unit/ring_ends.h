@@ -31,19 +31,19 @@ struct Ring {
         producer.commit(MessageClass::kHost, tag, bytes);
         return true;
     }
-    /// The same by send_line, in two parts; bytes <= kInlineBytesMax.
+    /// Sends by send_line, in two parts; bytes <= kInlineBytesMax. False: the ring is full.
     bool send_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         std::byte data[kInlineBytesMax];
         std::memset(data, fill, sizeof data);
         bool wake = false;
         return producer.send_line({data, data, bytes / 3, bytes - bytes / 3}, tag, wake);
     }
-    /// The same, if the next line is clear.
+    /// Sends by send_in_ready_line. False: the next line is not clear.
     bool send_in_ready_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         bool wake = false;
         return producer.send_in_ready_line(bytes, tag, wake, [&](std::byte* to) { std::memset(to, fill, bytes); });
     }
-    /// The same by send_lines.
+    /// Sends by send_lines, in two parts. False: the message does not fit the lines.
     bool send_lines(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         const std::vector<std::byte> data(bytes, std::byte{fill});
         const uint32_t header = std::min(bytes, 14u);

@@ -76,7 +76,7 @@ bool wait_for(Done&& done) {
     return true;
 }
 
-/// Time as progress() is told; a test may let it go by.
+/// Time as progress() gets it; a test may let it go by.
 struct Clock {
     uint64_t now_ns = 0;
     uint64_t tick() { return now_ns += 1'000'000; }

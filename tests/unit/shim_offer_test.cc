@@ -150,8 +150,7 @@ TEST_F(Offers, a_target_that_computes_delays_nothing_and_is_asked_less) {
     EXPECT_GT(target_->counters().helped_bytes, 0u);
 }
 
-/// For any overlap and any order: the result is what one after the other would
-/// leave.
+/// For any overlap and any order: the result is what one after the other would leave.
 TEST_F(Offers, operations_of_a_port_have_the_effects_of_their_order) {
     constexpr uint32_t kBytes = 1u << 20;
     for (uint32_t seed = 0; seed < 150; ++seed) {
