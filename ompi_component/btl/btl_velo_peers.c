@@ -208,7 +208,7 @@ int mca_btl_velo_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t
 /* A process is forgotten with the last of its endpoints. */
 static void forget_unused(mca_btl_velo_process_t *process, uint64_t key)
 {
-    velo_peer_t *peer = process->on_node.peer; /* the same in each endpoint */
+    velo_peer_t *peer = process->on_node.peer; /* each endpoint has this one */
 
     if (process->on_node.in_use || process->device.in_use || process->one_sided.in_use || process->matched) {
         return;
