@@ -88,7 +88,7 @@ class KeptAffinity {
     bool known_;
 };
 
-/// In one piece, also beside other ranks.
+/// Prints lines in one piece, also beside other ranks.
 inline void print(const std::string& lines) {
     std::fwrite(lines.data(), 1, lines.size(), stdout);
     std::fflush(stdout);

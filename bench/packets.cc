@@ -151,7 +151,7 @@ class Side {
     }
 
   private:
-    /// Of a batch, which both begin together.
+    /// Measures a batch, which both begin together.
     template <class Batch>
     double median_seconds(Batch&& batch) {
         std::vector<double> batches;

@@ -262,7 +262,7 @@ class DynamicBooks {
     bool by_contact_;
 
   private:
-    /// This share of the data region is granted to senders in the middle of a message only.
+    /// Part of the data region that is granted to senders in the middle of a message only.
     static constexpr uint32_t kHeldBack = 16;
 
     void count_inactive(PeerIndex index, int change) {

@@ -166,7 +166,7 @@ class DynamicCredits : public Policy {
         if (this->by_contact_) return this->forget(index);
         ledger_.retire(index);
         at(index).blocked = false;
-        // In the middle of a message without end, it is granted nothing for the next one.
+        // A peer in the middle of a message without end is granted nothing for the next one.
         at(index).times.message_packets = 1;
     }
 

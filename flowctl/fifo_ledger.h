@@ -31,7 +31,8 @@ class FifoAccount : public Account {
 
     uint32_t quota_ = 0;
     uint32_t granted_ = 0;
-    /// Of an account that has not begun: credits that the peer has offered us, which cannot be used yet.
+    /// Credits piggybacked since the threshold was reached; before an account begins, those that the peer has offered
+    /// us, which cannot be used yet.
     uint32_t piggybacked_ = 0;
     /// The place of the FIFO's head in its ring.
     uint8_t head_ = 0;

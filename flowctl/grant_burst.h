@@ -62,7 +62,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
         return wanted > min_quota_ && this->spare(wanted) ? wanted : min_quota_;
     }
 
-    /// Of a message that has waited for credits although slots were available. Not of a peer's first one,
+    /// A message has waited for credits although slots were available. Not to be called for a peer's first one,
     /// which no burst could have been granted for.
     [[gnu::noinline]] void message_waited(DynamicPeer& peer) {
         if (pattern_.first_message(peer)) return;
@@ -117,7 +117,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     [[gnu::noinline]] void return_burst(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);
         const uint32_t below_min = min_quota_ - std::min(min_quota_, peer.granted());
-        // It has just given up its credits, and would keep a burst.
+        // The sender has just given up its credits, and would keep a burst.
         if (peer.times.message_packets == 0 && this->is_idle(peer)) {
             if (below_min != 0) give(index, std::min(below_min, ledger_.available_slots()), outbox);
             return;

@@ -44,7 +44,7 @@ class Ledger {
         VELO_DCHECK(index < entries_.size(), "peer %u of %zu", index, entries_.size());
         return entries_[index];
     }
-    /// Its account can be read only; what a policy keeps beside it can be written.
+    /// The account of a peer can be read only; what a policy keeps beside it can be written.
     [[nodiscard]] Entry& operator[](PeerIndex index) noexcept {
         VELO_DCHECK(index < entries_.size(), "peer %u of %zu", index, entries_.size());
         return entries_[index];

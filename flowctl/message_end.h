@@ -7,7 +7,7 @@ struct MessageEnd {
     bool ended = false;
     /// The message had waited for credits at its sender (IBFC 4.3).
     bool waited = false;
-    /// It was no part of a message: a compulsory request or response.
+    /// The packets were no part of a message: a compulsory request or response.
     bool control = false;
 };
 

@@ -21,7 +21,7 @@ struct MessageTimes {
     PeerIndex queued_before = 0;
     /// Packets so far of the message under way; 0 between messages.
     uint16_t message_packets = 0;
-    /// Of the longest message lately; 0 before the first one.
+    /// Packets of the longest message lately; 0 before the first one.
     uint16_t message_packets_max = 0;
 };
 
@@ -69,7 +69,7 @@ class MessagePattern {
     [[nodiscard]] bool first_message(const Peer& peer) const noexcept {
         return peer.gap_class == kOneMessage;
     }
-    /// Of all senders so far.
+    /// Messages of all senders so far.
     [[nodiscard]] uint32_t messages() const noexcept { return messages_; }
     /// The peer counts as one that has just sent a message.
     void begin(Peer& peer) {
@@ -87,7 +87,7 @@ class MessagePattern {
     /// A burst was granted in a packet of its own. A little later, its credits might have been piggybacked.
     void returned_early() noexcept { patience_ = std::min(patience_ + kLater, kPatienceMax); }
 
-    /// Of the peer's next message, or of the whole of the one under way.
+    /// Packets of the peer's next message, or of the whole of the one under way.
     [[nodiscard]] uint32_t expected_packets(const Peer& peer) const noexcept {
         return peer.times.message_packets_max != 0 ? peer.times.message_packets_max : typical_packets_;
     }

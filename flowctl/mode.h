@@ -35,9 +35,9 @@ enum class Rounding : uint8_t {
 
 /// How a share grows (Mode::kGrowing, IBFC 4.3).
 enum class Growth : uint8_t {
-    /// By the same number of slots each time.
+    /// A share grows by the same number of slots each time.
     kLinear,
-    /// To twice its size.
+    /// A share grows to twice its size.
     kExponential,
 };
 

@@ -65,7 +65,7 @@ class ActivityQuota : public DynamicBooks {
         for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
         const PeerIndex index = lists_.last(Activity::kLow);
         if (index == kNone) return;
-        // It is about to be given credits: its link must not close, nor may it be asked for them.
+        // The sender is about to be given credits: its link must not close, nor may it be asked for them.
         if (index == for_whom) return move(index, Activity::kMedium);
         const DynamicPeer& victim = at(index);
         const bool idle = is_idle(victim);
@@ -93,7 +93,7 @@ class ActivityQuota : public DynamicBooks {
         VELO_DCHECK(victim_index != index && victim.quota() >= min_quota_, "peer %u steals from peer %u",
                     index, victim_index);
         const bool idle = is_idle(victim);
-        // Its messages have become shorter since its last burst.
+        // The victim's messages have become shorter since its last burst.
         const uint32_t enough = std::max(2 * victim.quota(), burst_packets(victim) + min_quota_);
         if (kRecallsExcess && !victim.blocked && victim.granted() > enough)
             return ask_back(victim_index, outbox);

@@ -16,8 +16,8 @@ struct UnknownName {
     std::string instead;  ///< of a parameter of velo's earlier versions, which is refused: what took its place
 };
 
-/// Of the environment, of `given` (--mca) and of Open MPI's files: all unknown ones that are velo's by their beginning,
-/// and of others those that are near to a name that is known.
+/// Unknown names of the environment, of `given` (--mca) and of Open MPI's files: all that are velo's by their
+/// beginning, and of others those that are near to a name that is known.
 [[nodiscard]] std::vector<UnknownName> unknown_names(const Settings& settings, const std::vector<std::string>& given);
 
 /// Letters to insert, remove, replace or exchange with the next one, to make one name of the other.

@@ -12,9 +12,9 @@ namespace velo::match {
 inline constexpr int32_t kAnySource = -1;
 inline constexpr int32_t kAnyTag = -1;
 
-/// Of a message: its communicator, the sender's rank there, and its tag. Of a receive: the same, where source
-/// and tag may be left open. Tags below kAnyTag belong to collective operations; an open tag does not fit
-/// them.
+/// The envelope of a message: its communicator, the sender's rank there, and its tag; or that of a receive,
+/// which may leave source and tag open. Tags below kAnyTag belong to collective operations; an open tag does
+/// not fit them.
 struct Envelope {
     uint32_t context = 0;
     int32_t source = 0;
@@ -39,7 +39,7 @@ struct Envelope {
     return envelope.tag != kAnyTag;
 }
 
-/// Of two receives: each message that fits the second one fits the first.
+/// Whether each message that fits the second of two receives fits the first.
 [[nodiscard]] constexpr bool covers(const Envelope& wide, const Envelope& narrow) {
     return wide.context == narrow.context && (wide.source == kAnySource || wide.source == narrow.source) &&
            (wide.tag == narrow.tag || (wide.tag == kAnyTag && narrow.tag >= 0));
@@ -58,7 +58,7 @@ inline constexpr std::array<Kind, kKinds - 1> kOpenKinds = {Kind::kOpenTag, Kind
     return static_cast<size_t>(kind);
 }
 
-/// Of a receive.
+/// The kind of a receive.
 [[nodiscard]] constexpr Kind kind_of(const Envelope& receive) {
     return static_cast<Kind>((receive.tag == kAnyTag ? 1 : 0) + (receive.source == kAnySource ? 2 : 0));
 }

@@ -23,7 +23,7 @@ class Granted {
 
     /// Granted, and not used as far as is known here.
     [[nodiscard]] Room left() const { return left_; }
-    /// Of these, what has not been reported to the sender.
+    /// Room of left() that has not been reported to the sender.
     [[nodiscard]] Room untold() const {
         return {static_cast<uint32_t>(until_due(left_.records()) - countdown_), untold_cells_};
     }

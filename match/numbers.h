@@ -36,7 +36,7 @@ class Numbers {
         if (at >= places_.size() || number != number_of(static_cast<uint32_t>(at))) return nullptr;
         return places_[at].request;
     }
-    /// Of a number that is in use.
+    /// Gives back a number that is in use.
     void release(uint64_t number) {
         VELO_DCHECK(find(number) != nullptr, "a number is given back that was not taken");
         const auto at = static_cast<uint32_t>((number & kPlaceMask) - 1);

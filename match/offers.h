@@ -79,7 +79,7 @@ class Offers {
             (sender == nullptr ? open_ : sender->named).add(receive);
         }
     }
-    /// It was matched or withdrawn.
+    /// The receive was matched or withdrawn.
     static void gone(PostedReceive& receive) {
         if (receive.list != nullptr) receive.list->remove(receive);
     }

@@ -101,7 +101,7 @@ class OpenIndex {
     }
     /// No record is left.
     void rest() { listed_ = false; }
-    /// Its memory is for others. False: it had none.
+    /// Gives the index's memory back. False: it had none.
     bool give_up() {
         listed_ = false;
         if (!table_) return false;

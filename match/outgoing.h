@@ -28,7 +28,7 @@ class Outgoing {
         cells_ -= cells;
         return true;
     }
-    /// It has not left, and nothing has been added meanwhile.
+    /// The message that take_grant() was called for has not left, and nothing has been added meanwhile.
     void give_back_grant(uint64_t bytes, bool keeps_number) {
         ++ready_;
         cells_ += Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number);
@@ -59,7 +59,7 @@ class Outgoing {
         return true;
     }
 
-    /// For all but accepted().
+    /// The queue of messages that wait, for all but accepted().
     [[nodiscard]] WaitingSends& waiting() { return waiting_; }
     [[nodiscard]] Room room() const { return {static_cast<uint32_t>(ready_ + held_), cells_}; }
 

@@ -109,7 +109,7 @@ class PendingSends {
     [[nodiscard]] bool on_refused(Store& store, Ref ref, uint32_t age) {
         if (unanswered_ == 0) return false;
         --unanswered_;
-        // Of an older age: it is requested again, or already was.
+        // A refusal of an older age: the message is requested again, or already was.
         if (age != age_ || state_of(store, ref) != State::kRequested) return true;
         remove(store, requested_, ref);
         store.at(ref).state = State::kRefused;

@@ -33,7 +33,7 @@ class Pool {
         if (supply_.spare() == 0 && (!supply_.has(1) || !reach(supply_.reach_to_take(1)))) return kNone;
         return supply_.take(1) != 0 ? supply_.made() - 1 : pop();
     }
-    /// One that was reserved.
+    /// Takes a piece that was reserved.
     [[nodiscard]] Ref take_reserved() { return supply_.take_reserved(1) != 0 ? supply_.made() - 1 : pop(); }
     void give_back(Ref ref) {
         at(ref).*kNext = std::exchange(free_, ref);
@@ -45,7 +45,7 @@ class Pool {
         supply_.reserve(pieces);
         return true;
     }
-    /// One that was given back just now, and not taken again.
+    /// Reserves a piece that was given back just now, and not taken again.
     void reserve_freed() {
         VELO_CHECK(supply_.may_reserve(1), "a piece that was freed is not free");
         supply_.reserve(1);

@@ -70,7 +70,7 @@ class PostedQueue {
         return found;
     }
 
-    /// Of a receive that is posted.
+    /// Takes a posted receive out of the queue.
     void withdraw(Posted& posted) {
         const Kind kind = kind_of(posted.envelope);
         VELO_DCHECK(counts_[index(kind)] != 0, "a receive is withdrawn that was not posted");
@@ -79,7 +79,7 @@ class PostedQueue {
         if (kind != Kind::kExact) --open_;
     }
 
-    /// Of the next receive to be posted.
+    /// Number of the next receive to be posted.
     [[nodiscard]] uint64_t next_number() const { return posted_; }
     [[nodiscard]] uint64_t size() const { return counts_[index(Kind::kExact)] + uint64_t{open_}; }
 

@@ -124,7 +124,7 @@ class ProbeWatches {
             Watch& watch = watches_[i];
             if (watch.answered || watch.round > told || !fits(watch.pattern, message.envelope)) continue;
             if (fit != kNoPost) {
-                // It will be that receive's, and another one behind it may be the probe's.
+                // The message will be that receive's, and another one behind it may be the probe's.
                 begin(watch);
             } else {
                 watch.found = message;

@@ -226,7 +226,7 @@ class Receiver {
         });
         return true;
     }
-    /// Its memory is free. `sender`: that of the message, nullptr if it has ended.
+    /// Frees the memory of a dequeued message. `sender`: that of the message, nullptr if it has ended.
     void release(const Record& taken, Sender* sender) {
         const Unmatched message(taken);
         const uint32_t cells = message.inside() ? 0 : DataCells::cells_of(message.bytes_here());

@@ -32,7 +32,7 @@ class Room {
         both_ += more.both_;
         return *this;
     }
-    /// It has `part`.
+    /// Subtracts a part that this room has.
     constexpr Room& operator-=(Room part) {
         VELO_DCHECK(has(part), "room is used that is not there");
         both_ -= part.both_;

@@ -17,7 +17,7 @@ class Supply {
   public:
     Supply(Budget& budget, uint64_t bytes_each) : budget_(budget), bytes_each_(bytes_each) {}
 
-    /// This number can be taken, as far as the budget goes.
+    /// Whether this number can be taken, as far as the budget goes.
     [[nodiscard]] bool has(uint32_t pieces) const {
         return pieces <= spare() || uint64_t{pieces - spare()} * bytes_each_ <= budget_.available();
     }

@@ -50,7 +50,7 @@ class UnexpectedQueue {
         while (!done && give_up_an_index()) done = records_.reserve(records);
         return done;
     }
-    /// One that was freed just now.
+    /// Reserves a record that was freed just now.
     void reserve_freed() { records_.reserve_freed(); }
     void unreserve(uint32_t records) { records_.unreserve(records); }
 
@@ -95,7 +95,7 @@ class UnexpectedQueue {
     [[nodiscard]] Ref newer(Ref ref) const { return records_.at(ref).newer; }
     [[nodiscard]] uint32_t size() const { return size_; }
     [[nodiscard]] const Budget& budget() const { return budget_; }
-    /// For more records, beside those that were reserved.
+    /// Bytes for more records, beside those that were reserved.
     [[nodiscard]] uint64_t free_bytes() const {
         return budget_.available() + uint64_t{records_.supply().spare()} * sizeof(Record);
     }

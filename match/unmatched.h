@@ -60,7 +60,7 @@ class Unmatched {
     [[nodiscard]] bool granted() const { return (record_.note & kGranted) != 0; }
     [[nodiscard]] bool inside() const { return (record_.note & kInside) != 0; }
     [[nodiscard]] uint64_t bytes() const { return inside() ? record_.note >> kLengthShift : body().bytes; }
-    /// Of these, from the beginning of the message on, those that are here; the others are with the sender.
+    /// Bytes of the message that are here, from its beginning on; the others are with the sender.
     [[nodiscard]] uint32_t bytes_here() const {
         if ((record_.note & kHandle) != 0) return 0;
         return inside() ? record_.note >> kLengthShift : body().bytes_in_cells;

@@ -78,7 +78,7 @@ class WaitingSends {
         [[nodiscard]] static Envelope key(Ref ref) { return key_of_tag(ref->pending.envelope); }
         [[nodiscard]] static bool take_bin() { return true; }
     };
-    /// Of messages that a receive with an open tag fits.
+    /// Links of messages by communicator, for receives with an open tag.
     struct ByContext {
         using Ref = WaitingSend*;
         static constexpr Ref kNone = nullptr;

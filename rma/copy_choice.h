@@ -96,7 +96,7 @@ class CopyChoice {
         }
     }
 
-    /// In use, apart from trials.
+    /// The way in use, apart from trials.
     [[nodiscard]] CoopMethod method() const { return method_; }
     /// Changes of it so far.
     [[nodiscard]] uint32_t switches() const { return switches_; }
@@ -188,11 +188,11 @@ class CopyChoice {
     bool ring_tried_ = false;
 };
 
-/// Of one peer.
+/// The choices for one peer.
 class CopyChoices {
   public:
-    /// For blocks of `bytes`; `both`: while the peer fetches from here, too; `far`: its core is. Processes that move
-    /// to and fro find what they knew.
+    /// The choice for blocks of `bytes`; `both`: while the peer fetches from here, too; `far`: its core is.
+    /// Processes that move to and fro find what they knew.
     [[nodiscard]] CopyChoice& of(uint32_t bytes, bool both, bool far) {
         size_t kind = 0;
         while (kind < kEnds.size() && bytes >= kEnds[kind]) ++kind;

@@ -152,7 +152,7 @@ struct RailFragment {
     uint64_t bytes;
 };
 
-/// One of `count` fragments of a transfer, in order of the rails taken. Their bytes differ by one at most.
+/// A fragment of a transfer, one of `count`, in order of the rails taken. Their bytes differ by one at most.
 [[nodiscard]] constexpr RailFragment rail_fragment(uint64_t bytes, uint32_t count, uint32_t index) {
     VELO_CHECK(index < count, "fragment %u of %u", index, count);
     const uint64_t longer = bytes % count;

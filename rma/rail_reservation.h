@@ -197,7 +197,7 @@ class HalfDuplexRail {
 
     [[nodiscard]] constexpr State state() const { return state_; }
     [[nodiscard]] constexpr int32_t counter() const { return counter_; }
-    /// None: no request is out, and none is granted.
+    /// The own request of the rail. None: no request is out, and none is granted.
     [[nodiscard]] constexpr std::optional<RailRequest> own_request() const {
         return out() || state_ == State::kSending ? std::optional(request_) : std::nullopt;
     }
@@ -377,7 +377,7 @@ class DuplexRail {
         if (state_ == State::kDead) state_ = State::kFree;
     }
 
-    /// Of the half for own requests; kDead: of both.
+    /// State of the half for own requests; kDead: of both.
     [[nodiscard]] constexpr State state() const { return state_; }
     [[nodiscard]] constexpr std::optional<RailRequest> own_request() const {
         return state_ == State::kReserved || state_ == State::kSending ? std::optional(request_)

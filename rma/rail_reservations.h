@@ -36,7 +36,7 @@
 
 namespace velo::rma {
 
-/// Of a transfer in a list of RailReservations.
+/// Link of a transfer in a list of RailReservations.
 struct ReservingLink {
     ReservingLink* next = nullptr;
     ReservingLink* previous = nullptr;
@@ -108,7 +108,7 @@ class RailReservations {
         ++unadmitted_;
         wait(transfer, false);
     }
-    /// Another one does not, because its peer sets nothing aside.
+    /// Counts a transfer that does not wait, because its peer sets nothing aside.
     void passed_by() { ++counters_.unreserved; }
     /// Some transfer waits for a first rail: drive() is due again.
     [[nodiscard]] bool waits() const { return unadmitted_ != 0; }
@@ -156,7 +156,7 @@ class RailReservations {
         ++half.chunks;
         return true;
     }
-    /// One for which chunk_began() was true has ended. The rail may have been lost meanwhile.
+    /// A chunk for which chunk_began() was true has ended. The rail may have been lost meanwhile.
     void chunk_ended(const ReservingTransfer& transfer, uint32_t rail) {
         Half& half = half_of(transfer.direction, rail);
         if (half.transfer != &transfer) return;
@@ -431,7 +431,7 @@ class RailReservations {
         ++counters_.unreserved;
         admit(transfer, host);
     }
-    /// Those in a list wait in order of their posts, but for the few that were refused.
+    /// Admits transfers whose time has come. A list is in order of posts, but for the few that were refused.
     template <class Host>
     void admit_overdue(uint64_t now_ns, Host&& host) {
         for_each_half([&](RailDirection, uint32_t, Half& half) {

@@ -26,13 +26,13 @@
 
 namespace velo::rma {
 
-/// Of a peer with transfers.
+/// Facts about the rails to a peer with transfers.
 struct PeerRails {
     RailOutages paths;
     RailMask column = 0;        ///< rails on which its node sends; 0: not known
     uint32_t atomics = 0;       ///< under way by the device
     uint32_t atomics_rail = 0;  ///< the rail that they took
-    /// Its rails are not asked for before; kNever: it reserves none.
+    /// The peer's rails are not asked for before; kNever: it reserves none.
     uint64_t reserve_after_ns = 0;
     static constexpr uint64_t kNever = UINT64_MAX;
 };
@@ -78,7 +78,7 @@ class Rails {
         if (usable == 0) return kNone;
         if ((assigned & usable) == 0) assigned = assign(peer, direction, bytes, usable);
         RailMask rails = assigned & usable & ~full;
-        // Another one, rather than to wait.
+        // A rail beyond those assigned is better than to wait.
         if (rails == 0 && !strict) rails = usable & ~full;
         return rails == 0 ? kFull : fewest_bytes(rails);
     }
@@ -90,7 +90,7 @@ class Rails {
     [[nodiscard]] RailMask usable(const PeerRails& peer, uint64_t now_ns) const {
         return all_ & ~own_.barred(now_ns) & ~peer.paths.barred(now_ns);
     }
-    /// Of free rails, those that a transfer of `bytes` takes.
+    /// Rails that a transfer of `bytes` takes of the free ones.
     [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) { return policy_.share(free, bytes); }
     /// The rail of an atomic. Those to one peer take the same one, so that they stay in order: another one
     /// when none is under way. `steady`: a number that does not change for this peer.
@@ -166,7 +166,8 @@ class Rails {
         const RailMask rails = policy_.choose(set_, bytes, usable, direction);
         return rails != 0 ? rails : rail_bit(fewest_bytes(usable));
     }
-    /// Of `rails`, which has one at least: in turns where several have as few.
+    /// The rail with the fewest bytes under way of `rails`, which has one at least: in turns where several have as
+    /// few.
     [[nodiscard]] uint32_t fewest_bytes(RailMask rails) {
         const RailMask behind = rails & ~(rail_bit(next_) - 1);
         uint32_t found = kNone;

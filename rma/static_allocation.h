@@ -126,8 +126,8 @@ class StaticAllocation {
         return (~node & (rail_bit(half) - 1)) | node << half;
     }
 
-    /// Of the columns that agree in the rails before this one, those with a sender here come first. There are
-    /// C(left, ones) columns, and ones / left of them have a sender.
+    /// The column of a node. Columns that agree in the rails before this one are sorted: those with a sender
+    /// here come first. There are C(left, ones) columns, and ones / left of them have a sender.
     [[nodiscard]] constexpr RailMask optimal_column(uint64_t node) const {
         RailMask column = 0;
         uint32_t ones = rails_ / 2;

@@ -9,7 +9,7 @@ class App;
 
 namespace velo::sim {
 
-/// Its options, while they are read and used.
+/// Options of the command, while they are read and used.
 class MatchingCommand {
   public:
     explicit MatchingCommand(CLI::App& app);

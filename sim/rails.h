@@ -53,7 +53,7 @@ struct RailsConfig {
     uint64_t seed = 1;
 };
 
-/// Of the time after the warm-up.
+/// Results of the time after the warm-up.
 struct RailsResult {
     double offered = 0;         ///< flits a cycle, rail and node, of messages made
     double accepted = 0;        ///< flits a cycle, rail and node, that arrived

@@ -132,7 +132,7 @@ RailsResult RailsRun::run() {
     return result_;
 }
 
-/// Of a quaternary fat tree (QsNet): up to the least switch above both, and down.
+/// Switches of a quaternary fat tree (QsNet) on the way: up to the least one above both, and down.
 uint32_t RailsRun::switches(uint32_t from, uint32_t to) const {
     uint32_t levels = 1;
     for (from /= 4, to /= 4; from != to; from /= 4, to /= 4) ++levels;
@@ -309,7 +309,7 @@ void RailsRun::post(uint32_t slot, uint32_t rail, uint32_t bytes, bool reserved)
     worms_move(rail);
 }
 
-/// In equal fragments.
+/// Posts the message in equal fragments.
 void RailsRun::post_on(uint32_t slot, rma::RailMask rails) {
     const uint32_t bytes = messages_[slot].bytes;
     const auto count = static_cast<uint32_t>(std::popcount(rails));
@@ -501,7 +501,7 @@ double RailsRun::random_wait(const Message& message) {
     return static_cast<double>(rma::retry_wait(time, draw(config_.seed, UINT32_MAX, waits_++)));
 }
 
-/// Those that wait are served in order, while rails are free.
+/// Messages that wait are served in order, while rails are free.
 void RailsRun::wake(uint32_t node) {
     std::deque<uint32_t>& waiting = nodes_[node].waiting;
     while (!waiting.empty() && free_rails(node) != 0) {

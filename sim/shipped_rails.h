@@ -43,7 +43,7 @@ class ShippedRails {
     void chunk_left(uint32_t message, uint32_t rail, uint32_t bytes, bool reserved, uint64_t now_ns);
     void received(uint32_t process, uint32_t rail, const rma::RailMessage& message, uint64_t now_ns);
     void drive(uint32_t process, uint64_t now_ns);
-    /// Of the message that has this number now.
+    /// Whether all of the message that has this number now was issued.
     [[nodiscard]] bool all_issued(uint32_t message) const { return transfers_[message].all_issued(); }
 
   private:

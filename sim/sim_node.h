@@ -61,12 +61,12 @@ class SimNode {
     [[nodiscard]] uint64_t next_ns() const;
     /// The next message of this process's is there.
     [[nodiscard]] bool arrived(uint32_t process) const;
-    /// Its segment, made when it is first asked for.
+    /// The segment of this process, made when it is first asked for.
     [[nodiscard]] const std::shared_ptr<SimMemory>& memory();
     [[nodiscard]] uint64_t name(shm::PeerIndex peer) const { return rings_->name(peer); }
     [[nodiscard]] uint32_t rank_of(shm::PeerIndex peer) const { return static_cast<uint32_t>(rings_->name(peer)); }
     [[nodiscard]] bool alive() const { return !device_.ended(); }
-    /// Of the rings', so far.
+    /// Losses of the rings, so far.
     [[nodiscard]] uint64_t losses() const { return losses_; }
 
     // The parts of an engine ask this of shm::BasicOnNode, whose header describes each.
@@ -97,7 +97,7 @@ class SimNode {
     template <class Handler>
     uint32_t poll(uint32_t budget, Handler&& handler);
     [[nodiscard]] bool nontemporal(shm::PeerIndex peer, uint32_t) const { return far(peer); }
-    /// Of half of the processes, so that cooperative copies go either way: by the ring, and by both ends.
+    /// Half of the processes are far, so that cooperative copies go either way: by the ring, and by both ends.
     [[nodiscard]] bool far(shm::PeerIndex) const { return (device_.process() & 1) != 0; }
     void measure_next(shm::PeerIndex peer) { rings().measure_next(peer); }
     [[nodiscard]] static constexpr bool pays_for_pages(uint64_t) { return true; }
@@ -152,7 +152,7 @@ class SimNode {
     void arrive(uint32_t from, uint64_t at_ns);
     void taken(uint32_t from, uint32_t bytes);
     void wake_senders();
-    /// Of the CPU, for a message at either end.
+    /// Time of the CPU for a message at either end.
     [[nodiscard]] uint64_t message_ns(uint32_t bytes) const {
         return fabric_.message_ns + (bytes > fabric_.short_bytes ? fabric_.copy_ns(bytes) : 0);
     }

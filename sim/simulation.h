@@ -108,7 +108,7 @@ class Simulation {
     [[nodiscard]] size_t long_bytes_max() const {
         return size_t{workload_->config().processes} * workload_->config().bytes;
     }
-    /// For the engine of a process, but for its host.
+    /// Options of the engine of a process, but for its host.
     [[nodiscard]] EngineOptions engine_options(uint32_t rank) const;
     [[nodiscard]] NodeFabric& fabric() { return *fabric_; }
     cluster::Cluster& cluster() { return *cluster_; }

@@ -164,7 +164,7 @@ typedef struct {
     uint32_t rank;
     int32_t pid;
     velo_path_t path;
-    /* It said that it ends because another process did. */
+    /* The peer said that it ends because another process did. */
     bool followed;
     /* Nothing ever came from it: it may run all the same, and not be reached. The device has logged why. */
     bool unreached;
@@ -197,7 +197,7 @@ typedef struct {
     void (*unconnected)(void* context, velo_path_t path, velo_peer_t* peer, uint64_t name, uint8_t tag);
     /* A message that velo_send queued has left. */
     void (*sent)(void* context, velo_send_t* send, int status);
-    /* Of an operation that failed, the host has heard before, by peer_ended or job_failed. */
+    /* The operation has ended. Of one that failed, the host has heard before, by peer_ended or job_failed. */
     void (*rma_done)(void* context, velo_rma_t* rma, int status);
     /* Once for each connected peer that has ended, before what waits for it ends. May be NULL. */
     void (*peer_ended)(void* context, const velo_end_t* end);

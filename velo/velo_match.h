@@ -50,7 +50,7 @@ typedef struct velo_match_message velo_match_message_t;
 
 typedef struct {
     void* context; /* handed to each; may be NULL */
-    /* One whose receiver has ended is not done: the host has heard of the end. */
+    /* The message is done. It is not, if its receiver has ended: the host has heard of the end. */
     void (*send_done)(void* context, velo_match_send_t* send);
     void (*receive_done)(void* context, velo_match_receive_t* receive);
     /* The rest of velo_match_send_wait() and of velo_match_post(), with their arguments; what these return. A host that

@@ -52,7 +52,7 @@ static void tell(const velo_end_t *end, bool other_job)
     free(peer_host);
 }
 
-/* Of a process on another host that nothing ever came from: it may be as well as this one. */
+/* Shows the end of a process on another host that nothing ever came from: it may be as well as this one. */
 static void tell_unreached(const velo_end_t *end)
 {
     char *peer_host = mca_btl_velo_host_of((uint32_t) end->job, end->rank);

@@ -67,7 +67,7 @@ void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive);
 int mca_mtl_velo_post_rest(void *context, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
                            velo_match_receive_t *receive);
 
-/* Of an envelope: communicator and rank there, or MPI_ANY_SOURCE. */
+/* The place of an envelope: communicator and rank there, or MPI_ANY_SOURCE. */
 static inline uint64_t mca_mtl_velo_place(const ompi_communicator_t *comm, int rank)
 {
     return velo_place(VELO_CONTEXT_OF(comm), rank);

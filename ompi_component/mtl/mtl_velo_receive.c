@@ -102,7 +102,7 @@ irecv_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, 
     return OMPI_SUCCESS;
 }
 
-/* Of one whose data lies in one piece, which the request knows. */
+/* Posts a receive whose data lies in one piece, which the request knows. */
 int mca_mtl_velo_post_rest(void *context, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
                            velo_match_receive_t *receive)
 {

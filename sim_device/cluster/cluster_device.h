@@ -41,7 +41,7 @@ class ClusterDevice {
     [[nodiscard]] uint32_t at_node() const { return at_node_; }
     [[nodiscard]] uint16_t node() const { return node_; }
     [[nodiscard]] uint8_t vpid() const { return vpid_; }
-    /// It was killed, or has announced its end.
+    /// The process was killed, or has announced its end.
     [[nodiscard]] bool ended() const { return dead_ || ending() != base::Ending::kNone; }
     [[nodiscard]] base::Ending ending() const { return static_cast<base::Ending>(ending_); }
     RmaUnit& rma();
@@ -100,7 +100,7 @@ class ClusterDevice {
 
     static constexpr DeviceTraits kTraits = {};
 
-    /// For the user.
+    /// The device's name, for the user.
     [[nodiscard]] static const char* name() { return "the simulated cluster"; }
     [[nodiscard]] static uint32_t peer_bytes() { return sizeof(ClusterPeer); }
 

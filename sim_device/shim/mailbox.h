@@ -123,9 +123,9 @@ class MailboxWriter {
     }
 
   private:
-    /// In groups, and within a group the last packet first: a reader that waits at the first one of a group
-    /// leaves the lines of the others alone until they are all written, instead of taking each away from the
-    /// writer while it is being filled; and it reads one group while the next is written.
+    /// Publishes packets in groups, and within a group the last packet first: a reader that waits at the first
+    /// one of a group leaves the lines of the others alone until they are all written, instead of taking each
+    /// away from the writer while it is being filled; and it reads one group while the next is written.
     template <class Fill>
     void publish(uint64_t position, uint32_t packets, uint32_t source, Fill&& fill) {
         const auto word_of = [source](PacketStatus status, uint8_t lap) {

@@ -133,7 +133,7 @@ class ShimDevice {
     [[nodiscard]] ShimCounters shim_counters() const;
 
     static constexpr DeviceTraits kTraits = {};
-    /// Of a connected peer, without the mapping of its segment.
+    /// Bytes of a connected peer, without the mapping of its segment.
     static constexpr uint32_t kPeerBytes = sizeof(Peer) + sizeof(void*);
     /// How often processes are looked at; a death is noticed after this much of progress()'s time.
     static constexpr uint64_t kLifeCheckNs = 10'000'000;

@@ -24,7 +24,7 @@ class TwoWays {
         uint32_t first;
         uint32_t between_min;
         uint32_t between_max;
-        /// Those that are done before a window is timed: a way that was not in use has its memory out of the
+        /// Things that are done before a window is timed: a way that was not in use has its memory out of the
         /// caches.
         uint32_t lead;
     };
@@ -43,7 +43,7 @@ class TwoWays {
           chosen_(first),
           way_(first) {}
 
-    /// Of the next one.
+    /// The way of the next thing.
     [[nodiscard]] bool way() const { return way_; }
     /// The way in use when no trial is on.
     [[nodiscard]] bool chosen() const { return chosen_; }

@@ -34,7 +34,7 @@ class CreditStalls {
         since_sum_ns_ += now_ns;
     }
 
-    /// It has left, or never will. Nothing happens where none waits.
+    /// A message that waited has left, or never will. Nothing happens where none waits.
     void ended(DeviceAddr peer, uint64_t now_ns) {
         if (peer >= peers_.size() || !peers_[peer].waits) return;
         Peer& entry = peers_[peer];
@@ -65,7 +65,7 @@ class CreditStalls {
         const Peer& entry = peers_[peer];
         return entry.ns + (entry.waits ? now_ns - std::min(now_ns, entry.since_ns) : 0);
     }
-    /// Of waits that have ended.
+    /// Lengths of the waits that have ended.
     [[nodiscard]] const Histogram& histogram() const { return histogram_; }
 
     [[nodiscard]] static constexpr size_t bucket_of(uint64_t ns) {

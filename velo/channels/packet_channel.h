@@ -355,8 +355,8 @@ uint64_t PacketChannel<D, Clock>::PartFill::word(uint32_t index, std::byte* payl
     return status.pack();
 }
 
-/// Those that lie in the last part that has bytes, whole, and are not the message's last. A queued message may have
-/// all its bytes in the first part.
+/// Packets that lie in the last part that has bytes, whole, and are not the message's last. A queued message
+/// may have all its bytes in the first part.
 template <class D, class Clock>
 BodyPackets PacketChannel<D, Clock>::PartFill::body() const {
     const uint32_t part = send.bytes[1] != 0 ? 1 : 0;

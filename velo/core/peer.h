@@ -26,8 +26,9 @@ struct velo_peer {
     uint32_t index = 0;  ///< by path one of the next two
     [[nodiscard]] velo::shm::PeerIndex node_index() const { return velo::shm::PeerIndex(index); }
     [[nodiscard]] velo::DeviceAddr device_addr() const { return velo::DeviceAddr(index); }
-    /// Its ring, while short messages may leave there without a look at anything else: no other waits before them, the
-    /// process is not known to have ended, and one thread uses the engine. The last one that left there sets it.
+    /// The ring to the peer, while short messages may leave there without a look at anything else: no other
+    /// waits before them, the process is not known to have ended, and one thread uses the engine. The last one
+    /// that left there sets it.
     velo::shm::RingProducer* lane = nullptr;
     uint64_t name = 0;
     uint32_t rank = 0;
@@ -106,7 +107,7 @@ struct EngineAddress {
     uint32_t device_bytes = 0;  ///< of `device` in use; 0: no device
     std::byte device[kDeviceAddressBytesMax] = {};
 
-    /// Of what is published: `device` as far as it is used.
+    /// Bytes of what is published: `device` as far as it is used.
     [[nodiscard]] size_t bytes() const { return offsetof(EngineAddress, device) + device_bytes; }
     /// False, with anything in this address: these bytes are none.
     [[nodiscard]] bool parse(const void* data, size_t length) {

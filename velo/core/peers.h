@@ -19,16 +19,17 @@ class Peers {
             recent = {&find(path, index), index};
         return *recent.peer;
     }
-    /// By index; entries may be nullptr.
+    /// Peers of each path by their index; entries may be nullptr.
     [[nodiscard]] const std::vector<velo_peer*>& on_node() const { return on_node_; }
     [[nodiscard]] const std::vector<velo_peer*>& device() const { return device_; }
 
-    /// Its index may become another's.
+    /// Forgets the peer's index, which may become another's.
     void remove_on_node(const velo_peer& peer) {
         on_node_[peer.index] = nullptr;
         recent_ = {};
     }
-    /// For another process. In place: callers further up may still look at its queues, which are empty.
+    /// Makes the entry fit for another process, in place: callers further up may still look at its queues, which are
+    /// empty.
     void recycle(velo_peer& peer) {
         peer.reclaimed = peer.direct = peer.end_reported = peer.loss_reported = false;
         peer.state = PeerState::kPresent;

@@ -52,7 +52,7 @@ class SendQueue {
     /// number. The peer after the last one that was served comes first.
     uint32_t drive(uint32_t sends_max);
     void unpark(velo_peer& peer);
-    /// For what the host keeps of messages to a peer.
+    /// Allocates what the host keeps of messages to a peer.
     [[nodiscard]] void* allocate(velo_peer& peer, size_t bytes) {
         return memory_.allocate(peer.memory, bytes);
     }

@@ -296,7 +296,7 @@ concept PeerHealth = requires(D device, const D& view, DeviceAddr peer) {
     { view.announced_ending(peer) } -> std::same_as<base::Ending>;
 };
 
-/// Of devices with PeerHealth, those without DeviceTraits::sees_processes have this as well.
+/// The watch over peers, which devices with PeerHealth have as well, unless they have DeviceTraits::sees_processes.
 template <class D>
 concept PeerWatch = PeerHealth<D> && requires(D device, DeviceAddr peer) {
     /// Something of the engine's waits for this peer now. The device finds out whether the peer answers, and takes one
@@ -307,7 +307,8 @@ concept PeerWatch = PeerHealth<D> && requires(D device, DeviceAddr peer) {
     { device.watch(peer) } -> std::same_as<void>;
 };
 
-/// Of devices with PeerHealth, those with DeviceTraits::elects have this as well.
+/// The election of the one that reports an end, which devices with PeerHealth have as well, if they have
+/// DeviceTraits::elects.
 template <class D>
 concept ReportElection = PeerHealth<D> && requires(D device, DeviceAddr peer) {
     /// True for the first process that asks about a peer, so that one reports for all that it has died.

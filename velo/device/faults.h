@@ -47,11 +47,11 @@ class Faults {
     [[gnu::cold]] static std::unique_ptr<Faults> parse(const std::string& text, uint16_t node, uint8_t vpid,
                                                        std::string_view settings = kSettings);
 
-    /// For a message about to be sent; 0: none.
+    /// Delay of a message about to be sent; 0: none.
     uint64_t packet_delay_ns() { return draw(kDelay) ? kinds_[kDelay].time_ns : 0; }
-    /// For a packet about to be shown; 0: none.
+    /// Stall before a packet about to be shown; 0: none.
     uint64_t mailbox_stall_ns() { return draw(kStall) ? kinds_[kStall].time_ns : 0; }
-    /// For an operation posted at `port`.
+    /// The fault of an operation posted at `port`.
     RmaFault rma(uint32_t port, uint64_t now_ns = 0);
     /// Bit i: port i is down.
     [[nodiscard]] uint32_t ports_down(uint64_t now_ns) const;

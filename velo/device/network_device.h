@@ -30,7 +30,7 @@ class PacketFill {
 
     /// Writes packet `index`'s payload and returns its status word, without a source.
     uint64_t operator()(uint32_t index, std::byte* payload) const { return write_(fill_, index, payload); }
-    /// Those from `index` on that need no call.
+    /// Packets from `index` on that need no call.
     [[nodiscard]] PacketRun run(uint32_t index) const { return run_ == nullptr ? PacketRun{} : run_(fill_, index); }
 
   private:
@@ -67,7 +67,7 @@ class NetworkDevice {
     [[nodiscard]] virtual DeviceReport report(DeviceAddr peer) const = 0;
     [[nodiscard]] virtual DeviceLimits limits() const = 0;
     [[nodiscard]] virtual DeviceCounters counters() const = 0;
-    /// Of a connected peer that was talked to, without what the provider keeps.
+    /// Bytes of a connected peer that was talked to, without what the provider keeps.
     [[nodiscard]] virtual uint32_t peer_bytes() const = 0;
     /// The provider and the interfaces, for the user: "net (eth0)" or "net (eth0, eth1)".
     [[nodiscard]] virtual const char* name() const = 0;
@@ -87,7 +87,7 @@ struct NetworkOptions {
 
 /// The library's exported table.
 struct NetworkLibrary {
-    /// Of what both sides were built from: kNetworkAbi; any other is refused.
+    /// The interface that the library was built with: kNetworkAbi; any other is refused.
     uint64_t abi = 0;
     /// Opens the device. nullptr on failure, with a sentence for the user in `error`.
     NetworkDevice* (*open)(const DeviceConfig& config, const NetworkOptions& options, char* error,

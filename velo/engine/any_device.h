@@ -80,11 +80,11 @@ class AnyDevice {
     [[nodiscard]] DeviceLimits limits() const { return shim_ ? shim_->limits() : network_->limits(); }
     [[nodiscard]] DeviceCounters counters() const { return shim_ ? shim_->counters() : network_->counters(); }
 
-    /// Of a connected peer that was talked to.
+    /// Bytes of a connected peer that was talked to.
     [[nodiscard]] uint32_t peer_bytes() const {
         return shim_ ? shim::ShimDevice::kPeerBytes : network_->peer_bytes();
     }
-    /// For the user.
+    /// The device's name, for the user.
     [[nodiscard]] const char* name() const { return shim_ ? "the software device" : network_->name(); }
 
   private:

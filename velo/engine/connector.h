@@ -10,7 +10,7 @@
 
 namespace velo {
 
-/// For the user, beside the name of the path.
+/// How near a peer is, for the user, beside the name of the path.
 inline std::string nearness_text(base::Place ours, base::Place theirs) {
     switch (base::nearness(ours, theirs)) {
         case base::Nearness::kSameCache: return " (same L3 cache)";

@@ -30,9 +30,9 @@ class EagerChoice {
         {.first = 32, .between_min = 1024, .between_max = 32768, .lead = 16},
     }};
 
-    /// Of a message of this length, of kBytesMin to kBytesMax, that is sent now. True: through the ring.
+    /// The way of a message of this length, of kBytesMin to kBytesMax, that is sent now. True: through the ring.
     [[nodiscard]] bool eager(uint64_t bytes) const { return ways_[class_of(bytes)].way(); }
-    /// One has been sent, or fetched, which was sent in this way. `now()`: the time in ns.
+    /// A message has been sent, or fetched, which was sent in this way. `now()`: the time in ns.
     template <class Now>
     void ended(uint64_t bytes, bool eager, Now&& now) {
         ways_[class_of(bytes)].ended(eager, bytes == last_bytes_, now);

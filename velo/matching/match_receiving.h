@@ -101,7 +101,7 @@ class MatchReceiving {
     /// Room for a peer's data, a message: at most so much, and all together half of what there is.
     static constexpr uint64_t kGrantCellsEach = 16;
 
-    /// By a message whose data is with its sender.
+    /// A receive was matched by a message whose data is with its sender.
     static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
                         uint64_t number, uint64_t bytes) {
         receive.from = &from;
@@ -354,7 +354,7 @@ void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
     MatchReceive& receive = *fetch.receive;
     fetches_.give_back(fetch);
     --fetching_;
-    // Of a peer's end the host has heard.
+    // The host is notified of a peer's end by itself.
     if (status != Status::kPeerDead) has_data(receive, status);
 }
 

@@ -37,7 +37,7 @@ using MatchPeer = velo_match_peer;
 /// Requests to a peer that have no answer yet.
 inline constexpr uint32_t kMatchWindow = 16;
 
-/// In velo_match_send_t::engine. A WaitingSend until it is accepted.
+/// A send, in velo_match_send_t::engine. A WaitingSend until it is accepted.
 struct MatchSend : match::WaitingSend {
     /// On its way, with the header in front of its data.
     struct Message : velo_send_t {
@@ -69,9 +69,9 @@ struct MatchSend : match::WaitingSend {
 static_assert(sizeof(MatchSend) <= sizeof(velo_match_send_t) &&
               alignof(MatchSend) <= alignof(velo_match_send_t));
 
-/// In velo_match_receive_t::engine.
+/// A receive, in velo_match_receive_t::engine.
 struct MatchReceive : match::PostedReceive {
-    /// Of the data of one that has matched.
+    /// The fetch of the data of a matched receive.
     struct Fetch : velo_rma_t {
         MatchReceive* receive;
     };
@@ -87,7 +87,7 @@ struct MatchReceive : match::PostedReceive {
     /// Sender of the data that a matched one waits for.
     MatchPeer* from;
     uint64_t number;  ///< the sender's, of the message with that data
-    /// Of a matching probe that has found a message which is still with its sender.
+    /// The matching probe that has found the message, which is still with its sender.
     velo_match_message* holder = nullptr;
     State state = State::kPosted;
 

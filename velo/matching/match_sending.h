@@ -24,7 +24,7 @@ class MatchSending {
 
     MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
-    /// Of any length, now or later. True: it is done.
+    /// Sends a message of any length, now or later. True: it is done.
     bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
               velo_match_send_t& face);
     /// True: a short message has left, in granted room, and is done. False: nothing has happened.
@@ -52,7 +52,7 @@ class MatchSending {
         numbers_ = {};
         unready_.clear();
     }
-    /// Of a message of this process to itself, of which it has the number.
+    /// The data of a message of this process to itself, of which it has the number.
     [[nodiscard]] const void* data_of(const MatchPeer& self, uint64_t number) const {
         const MatchSend* const send = find_send(self, number);
         VELO_CHECK(send != nullptr, "a message to this process has gone");
@@ -202,7 +202,8 @@ void MatchSending<Env>::settle(MatchPeer& to) {
     if (parts_.matching.host() != HostState::kPresent) to.out = {};
 }
 
-/// Of a peer that has failed the host has heard, and what waits for it goes on waiting.
+/// Ends a message whose peer has left or ended. Of a peer that has failed the host has heard, and its messages go on
+/// waiting.
 template <class Env>
 void MatchSending<Env>::settle_one(MatchSend& send) {
     if (send.leaving) return;  // left() follows
@@ -257,7 +258,7 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
     leave(send, WireTag::kRequest, {bytes.data(), header_bytes});
 }
 
-/// With all of its data, at once or by left().
+/// Sends a message with all of its data, at once or by left().
 template <class Env>
 void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
     MatchSend::Message& message = messages_.take();

@@ -44,7 +44,7 @@ class Matching {
         if (peer == nullptr) return *self_;
         return peer->match != nullptr ? *peer->match : add_peer(peer);
     }
-    /// By Receiver::Sender::peer.
+    /// A peer by its Receiver::Sender::peer.
     [[nodiscard]] MatchPeer& peer_at(uint32_t index) { return peers_[index]; }
     [[nodiscard]] bool is_self(const MatchPeer& peer) const { return &peer == self_; }
 
@@ -60,7 +60,7 @@ class Matching {
         receive_other(peer_of(&peer), tag, data, bytes);
         return true;
     }
-    /// Of the part of the host that matches; kGone, too, while it was never there.
+    /// State of the part of the host that matches; kGone, too, while it was never there.
     [[nodiscard]] HostState host() const { return host_; }
     [[nodiscard]] PeerState state_of(const MatchPeer& peer) const {
         if (peer.peer != nullptr) return peer.peer->state;

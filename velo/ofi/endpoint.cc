@@ -28,7 +28,7 @@ Endpoint::Endpoint(Choice choice, size_t completions, uint32_t mailbox_slots)
     check_port();
 }
 
-/// Of a call that failed in set-up; `result` is negative.
+/// Throws for a call that failed in set-up; `result` is negative.
 void Endpoint::check(ssize_t result, const char* call) const {
     if (result >= 0) return;
     const bool taken = ports_.given() && (result == -FI_EADDRINUSE || result == -FI_EADDRNOTAVAIL);

@@ -23,7 +23,7 @@ struct Interface {
     uint32_t place = 0;
 };
 
-/// Those with an IP address.
+/// Interfaces with an IP address.
 [[nodiscard]] std::vector<Interface> interfaces();
 
 /// The address in text; empty for those of other families.

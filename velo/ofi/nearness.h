@@ -13,8 +13,8 @@ enum class CardNearness : int {
     kOtherNode,
 };
 
-/// Of the card that libfabric names for a provider's description, and the node that this thread runs on now. `devices`:
-/// the directory of PCI devices.
+/// Nearness of the card that libfabric names for a provider's description to the node that this thread runs on
+/// now. `devices`: the directory of PCI devices.
 [[nodiscard]] CardNearness card_nearness(const fi_info& info, const char* devices = "/sys/bus/pci/devices");
 
 }  // namespace velo::ofi

@@ -31,7 +31,7 @@ class PathWatch {
     static constexpr uint64_t kGapNs = 2 * kCheckNs;
     /// Nothing has ended for so long: the host is asked.
     static constexpr uint64_t kSilenceNs = 1'000'000'000;
-    /// And has not answered after so long.
+    /// A host that was asked has not answered after so long.
     static constexpr uint64_t kAnswerNs = 2'000'000'000;
     static constexpr uint64_t kConnectionsNs = 1'000'000'000;
 
@@ -42,9 +42,9 @@ class PathWatch {
     [[nodiscard]] bool broken(DeviceAddr peer) const { return paths_[peer].broken; }
     /// An operation was posted.
     void posted(DeviceAddr peer);
-    /// One has ended well.
+    /// An operation has ended well.
     void heard(DeviceAddr peer) { paths_[peer].silent_ns = 0; }
-    /// One has failed: the path is broken until the host answers.
+    /// An operation has failed: the path is broken until the host answers.
     [[gnu::cold]] void failed(DeviceAddr peer);
     void peer_died(DeviceAddr peer) { paths_[peer].peer_died = true; }
 

@@ -76,7 +76,7 @@ class PeerHealth {
         return silence_ns >= timeout_ns_ / kProbeShare ? Due::kProbe : Due::kNothing;
     }
     static constexpr void pinged(Peer& peer) { ++peer.pings; }
-    /// Another one says that it runs.
+    /// Something other than the peer says that it runs.
     constexpr void runs(Peer& peer) const {
         peer.silent_since_ns = heard_ns_;
         peer.pings = kPingsUnanswered;

@@ -72,7 +72,7 @@ struct Choice {
 [[nodiscard]] bool list_has(const char* words, const std::string& word);
 /// An address of libfabric's format `format` in text, without its port; empty for those that are no IP addresses.
 [[nodiscard]] std::string ip_text(uint32_t format, std::span<const std::byte> address);
-/// Its port; 0 for those that are no IP addresses.
+/// The port of an address; 0 for those that are no IP addresses.
 [[nodiscard]] uint16_t ip_port(uint32_t format, std::span<const std::byte> address);
 /// Bytes of an address of that format; 0: any number.
 [[nodiscard]] size_t address_bytes(uint32_t format);

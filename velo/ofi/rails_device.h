@@ -63,7 +63,7 @@ class RailsDevice final : public NetworkDevice {
     [[nodiscard]] DeviceCounters rail_counters(uint32_t rail) const;
 
   private:
-    /// Of a peer: the rail that each port takes.
+    /// Routes to a peer: the rail that each port takes.
     using Routes = std::array<uint8_t, OfiDevice::kPortsMax>;
 
     void choose_routes(DeviceAddr peer, const RailsAddress& address);

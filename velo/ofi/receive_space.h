@@ -103,12 +103,12 @@ class BufferState {
     constexpr void given_back() { given_back_ = true; }
     /// A message was lost in it, so that it is not known any more when the provider is done with it.
     constexpr void damaged() { damaged_ = true; }
-    /// Another one has taken its place.
+    /// Another buffer has taken the place of this one.
     constexpr void replaced() { replaced_ = true; }
 
     [[nodiscard]] constexpr bool is_damaged() const { return damaged_; }
     [[nodiscard]] constexpr uint32_t unread() const { return unread_; }
-    /// It takes no further message: another one of the same size is needed, or this one again.
+    /// Whether the buffer takes no further message: another one of the same size is needed, or this one again.
     [[nodiscard]] constexpr bool spent() const {
         return given_back_ && !replaced_ && unread_ == 0 && (damaged_ || filled_ >= end_);
     }

@@ -30,7 +30,7 @@ class RmaRail {
 
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
     [[nodiscard]] const RmaUnit& rma() const { return rma_; }
-    /// Of a peer that is known here.
+    /// Bytes of a peer that is known here.
     [[nodiscard]] static constexpr uint32_t peer_bytes() { return sizeof(Peer) + PathWatch::peer_bytes(); }
 
     /// The endpoint that a peer is reached at from here; the first one given stays.
@@ -39,7 +39,7 @@ class RmaRail {
     Status register_as(void* base, const Registration& registration) { return rma_.register_as(base, registration); }
     Status deregister(const Registration& registration) { return rma_.deregister(registration); }
 
-    /// Of a peer that is known here. `facts`: what its notification says.
+    /// Posts an operation on a peer that is known here. `facts`: what its notification says.
     Status post(const RmaOperation& operation, const DevicePeer& facts, bool dead);
     /// Whether a peer that is known here was not reached of late.
     [[nodiscard]] bool broken(DeviceAddr peer) const { return watch_.broken(peer); }

@@ -158,7 +158,7 @@ uint32_t RmaUnit::progress(uint64_t now_ns) {
     now_ns_ = now_ns;
     if (waiting_.empty()) return 0;
     uint32_t taken = 0;
-    // One that is refused holds back those behind it to the same peer, and no others.
+    // An operation that is refused holds back those behind it to the same peer, and no others.
     std::deque<Operation*> left;
     const auto held_back = [&left](DeviceAddr peer) {
         return std::ranges::any_of(left, [peer](const Operation* one) { return one->what.peer == peer; });

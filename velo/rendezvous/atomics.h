@@ -25,7 +25,7 @@ class Atomics {
     Atomics(Core& core, Parts& parts) : core_(core), parts_(parts) {}
 
     void enqueue(State& state) { queue_.push_back(&state); }
-    /// One that the device did not begin, before those that were posted after it.
+    /// Queues an atomic that the device did not begin, before those that were posted after it.
     void requeue(State& state) { returned_.push_back(&state); }
     [[nodiscard]] bool empty() const { return queue_.empty() && returned_.empty(); }
     /// Posts what waits, as far as the device's queue takes it. Returns how many.

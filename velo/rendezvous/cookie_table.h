@@ -17,7 +17,7 @@ namespace velo::rma {
 struct CookieEntry {
     Cookie cookie{};
 
-    /// For devices, whose cookies hold no more.
+    /// The index alone, for devices, whose cookies hold no more.
     [[nodiscard]] uint16_t index() const { return static_cast<uint16_t>(cookie); }
 };
 

@@ -103,9 +103,10 @@ class CoopCopy {
     /// Data of a block in one message of the ring, and so much at a time before others get their turn.
     static constexpr uint32_t kPieceBytes = 32u << 10;
     static constexpr uint32_t kBytesPerTurn = 256u << 10;
-    /// How far the peer's core is, is measured each 2 MiB: less than a hundredth of what they take.
+    /// The distance of the peer's core is measured in each piece of 2 MiB: less than a hundredth of what they
+    /// take.
     static constexpr uint32_t kMeasureShift = 21;
-    /// Of those pieces, one of this number is timed by both ends: odd, so that it is each one of a block in turn.
+    /// One piece of this number is timed by both ends: odd, so that it is each one of a block in turn.
     static constexpr uint32_t kPiecesPerMeasure = 3;
     /// Polls without data from a near peer, after which its part is taken over.
     static constexpr uint32_t kPatiencePolls = 64;

@@ -48,9 +48,9 @@ struct PendingOp : CookieEntry {
     bool guarded = false;   ///< a copied chunk whose memory may be unmapped, at either end
     Status refused = Status::kOk;
 
-    /// It ends by a notification of the device.
+    /// Whether a notification of the device ends the operation.
     [[nodiscard]] bool with_device() const { return kind == Kind::kDeviceChunk || kind == Kind::kDeviceAtomic; }
-    /// It ends by a message of its peer's.
+    /// Whether a message of the peer ends the operation.
     [[nodiscard]] bool by_message() const {
         return kind == Kind::kPullChunk || kind == Kind::kPutChunk || kind == Kind::kAtomic;
     }

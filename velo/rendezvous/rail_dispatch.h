@@ -12,7 +12,7 @@
 
 namespace velo::rma {
 
-/// Of the data.
+/// Direction of the data.
 [[nodiscard]] constexpr RailDirection direction_of(RmaKind kind) {
     return kind == RmaKind::kGet ? RailDirection::kReceiving : RailDirection::kSending;
 }
@@ -34,7 +34,7 @@ class RailDispatch {
     /// Posts an atomic. kAgain: the ports' queues are full, or others are under way by a rail that is out.
     /// kUnsupported: the device does not take this, or no rail works.
     Status post_atomic(State& state, Op& waiting, RmaOperation& operation);
-    /// Of an operation that was posted. True: the rail has failed it.
+    /// An operation that was posted has ended. True: the rail has failed it.
     bool chunk_ended(const Op& waiting, RailDirection direction, Status status) {
         rails_.ended(waiting.rail, direction, waiting.bytes);
         return account(waiting, status == Status::kOk ? waiting.bytes : 0, status);
@@ -94,7 +94,7 @@ template <class Env>
 Status RailDispatch<Env>::post_by_choice(State& state, PeerRails& peer, Op& waiting, RmaOperation& operation,
                                          RailMask refused) {
     const RailDirection direction = direction_of(operation.kind);
-    // One that has failed may have to go by a rail that is not reserved.
+    // A chunk that has failed may have to go by a rail that is not reserved.
     const bool strict = state.stage == State::Stage::kAdmitted && refused == 0;
     RailMask asked = state.asked;
     RailMask& assigned = state.unadmitted() ? asked : state.rails;
@@ -160,7 +160,7 @@ void RailDispatch<Env>::account_failure(const Op& waiting) {
 
 template <class Env>
 void RailDispatch<Env>::report(const Peer& peer, uint32_t rail, Rails::Change change, bool works) {
-    // Of a single one all is said by report_none().
+    // A single rail has no line of its own: report_none() says all.
     if (!rails_.several() || lines_ == kLinesMax) return;
     ++lines_;
     std::string text;

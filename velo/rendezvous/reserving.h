@@ -49,7 +49,7 @@ class Reserving {
     }
     void receive(Peer& peer, const EngineHeader& header);
 
-    // For transfers that reserve; others are left alone.
+    // Chunks of transfers that reserve begin and end here; others are left alone.
     void chunk_began(State& state, Op& chunk) {
         if (state.stage != State::Stage::kAdmitted) return;
         chunk.reserved = machine_->chunk_began(state, chunk.rail);

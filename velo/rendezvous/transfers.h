@@ -505,7 +505,7 @@ void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old
         VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
         return;
     }
-    // One that failed may have been carried out, so it is not repeated.
+    // An atomic that failed may have been carried out, so it is not repeated.
     parts_.atomics.done(state, status, old_value);
 }
 

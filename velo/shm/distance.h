@@ -24,8 +24,8 @@ struct alignas(64) ProbeLine {
 inline constexpr size_t kProbeLines = 16;
 using Probe = ProbeLine[kProbeLines];
 
-/// Those that a measurement uses, in its order: other ones each time, since a prefetcher that knows them fetches the
-/// rest with the first. No two share a pair of lines, which are fetched together.
+/// Lines that a measurement uses, in its order: other ones each time, since a prefetcher that knows them
+/// fetches the rest with the first. No two share a pair of lines, which are fetched together.
 inline constexpr size_t kProbesUsed = 5;
 inline std::array<uint8_t, kProbesUsed> probe_order(uint64_t number) {
     const uint64_t mixed = number * 0x9e3779b97f4a7c15;
@@ -49,9 +49,9 @@ struct ProbeReading {
     uint32_t ns = 0;      ///< to read one of them: the mean over five
 };
 
-/// Of the measurement of this number, which the writer may have passed since. The time says something if the number
-/// that was found is a new one: the second of two marked messages that are taken one right after the other finds lines
-/// here.
+/// Reads the measurement of this number, which the writer may have passed since. The time says something if the
+/// number that was found is a new one: the second of two marked messages that are taken one right after the
+/// other finds lines here.
 inline ProbeReading read_probe(const Probe& probe, uint64_t number) {
     const std::array<uint8_t, kProbesUsed> order = probe_order(number);
     // Each load waits for the one before it.
@@ -81,7 +81,7 @@ class Distance {
     static constexpr uint32_t kFarNs = 88;
     static constexpr uint32_t kNearNs = 80;
 
-    /// One measured time. Cores are near until four of five say otherwise, and far until two do.
+    /// Takes one measured time. Cores are near until four of five say otherwise, and far until two do.
     void add(uint32_t ns) {
         times_[next_] = ns;
         next_ = (next_ + 1) % times_.size();
@@ -103,7 +103,8 @@ class Distance {
 /// Which messages a producer marks, so that its consumer measures. Pure.
 class MeasurePlan {
   public:
-    /// Of messages with bodies, and of an engine's: all of the first few, and then one of a number.
+    /// Messages that are marked, of those with bodies and of an engine's requests: all of the first few, and then one
+    /// of a number.
     static constexpr uint32_t kFirst = 4;
     static constexpr uint32_t kBodiesPerMeasure = 128;
     static constexpr uint32_t kRequestsPerMeasure = 32;
@@ -115,7 +116,7 @@ class MeasurePlan {
         soon_ = false;
         return requests_++ % kRequestsPerMeasure == 0 || requests_ <= kFirst || asked;
     }
-    /// With the next request.
+    /// Marks the next request.
     void soon() { soon_ = true; }
     /// The number of a measurement that begins.
     [[nodiscard]] uint64_t begin() { return ++begun_; }

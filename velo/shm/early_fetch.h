@@ -20,11 +20,11 @@ class EarlyFetch {
     static constexpr base::TwoWays::Numbers kNumbers = {
         .first = 32, .between_min = 1024, .between_max = 65536, .lead = 0};
 
-    /// Of the next message, those that are asked for before it is there: as many as the last one had.
+    /// Lines of the next message that are asked for before it is there: as many as the last one had.
     [[nodiscard]] uint32_t lines() const { return expected_; }
     /// A message of one line was taken.
     void took_line() { expected_ = 1; }
-    /// Another one. `waited`: it was looked for before. `now()`: the time in ns.
+    /// A message of more lines was taken. `waited`: it was looked for before. `now()`: the time in ns.
     template <class Now>
     void took(uint32_t lines, bool waited, Now&& now) {
         if (lines < 2 || lines > kLinesMax) {

@@ -270,8 +270,8 @@ class BasicOnNode {
     [[nodiscard]] base::Ending announced_ending(PeerIndex peer) const {
         return peers_[peer]->segment.announced_ending();
     }
-    /// For reports: that this process is in progress; how full the ring to a peer is (false: there is none
-    /// yet); when it was in progress; whether something of it lies unread here.
+    /// Facts for reports: that this process is in progress; how full the ring to a peer is (false: there is
+    /// none yet); when it was in progress; whether something of it lies unread here.
     void beat(uint64_t now_ns) { segment_.beat(now_ns); }
     [[nodiscard]] bool fill(PeerIndex peer, RingFill& fill) const {
         if (!peers_[peer]->out) return false;

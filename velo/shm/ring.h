@@ -102,7 +102,7 @@ class RingProducer {
         return far_ && bytes >= nontemporal_bytes_min_;
     }
     [[nodiscard]] bool far() const { return far_; }
-    /// With the engine's next message that takes lines.
+    /// The engine's next message that takes lines is measured.
     void measure_next() { plan_.soon(); }
     /// Time in ns that a line takes to the consumer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return line_ns_; }
@@ -364,7 +364,7 @@ class RingConsumer {
         for (uint32_t i = 1; i < early_.lines(); ++i) __builtin_prefetch(next_ + i * (kLineBytes / kCellBytes));
         return 0;
     }
-    /// It is of a host's message that lies in one line or cell.
+    /// Whether the header word is of a host's message that lies in one line or cell.
     [[nodiscard]] bool is_of_line(uint64_t word) const {
         return LineHeader::is_of_line(word, next_->offset());
     }
@@ -377,7 +377,7 @@ class RingConsumer {
         return cell->data;
     }
 
-    /// It is of a host's message that lies in lines, all before the end of the area.
+    /// Whether the header word is of a host's message that lies in lines, all before the end of the area.
     [[nodiscard]] bool is_of_lines(uint64_t word) const {
         return LineHeader::is_of_lines(word) && next_->offset() == 0 &&
                RingGeometry::lines_of(LineHeader::bytes_of(word)) <= ring_.lines_ahead(position_);
@@ -470,7 +470,7 @@ class RingConsumer {
     [[nodiscard]] bool in_use() const { return in_use_ != 0; }
     /// Time in ns that a line takes from the producer, as last measured; 0: not known.
     [[nodiscard]] uint32_t line_ns() const { return distance_.ns(); }
-    /// That have been released.
+    /// Messages that have been released.
     [[nodiscard]] uint64_t messages() const { return messages_; }
     /// The next line to be looked at, counted over all laps.
     [[nodiscard]] uint64_t position() const { return position_; }

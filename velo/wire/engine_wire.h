@@ -14,8 +14,8 @@
 
 namespace velo {
 
-/// In place of a registration's key: `nla` is an address, and the owner looks for a registration that holds
-/// it. Keys of registrations are odd.
+/// The key that stands in place of a registration's: `nla` is an address, and the owner looks for a
+/// registration that holds it. Keys of registrations are odd.
 inline constexpr uint32_t kKeyOfAddress = 0;
 
 enum class Opcode : uint8_t {

@@ -48,13 +48,13 @@ struct EagerHeader {
     [[nodiscard]] static EagerHeader of(const Envelope& envelope, uint32_t flags) {
         return {envelope.tag, envelope.context | flags << 16, envelope.source};
     }
-    /// For one that is being put together: by fields, as base::copy_fields() says why.
+    /// Writes a header that is being put together: by fields, as base::copy_fields() says why.
     [[gnu::always_inline]] void write(std::byte* to) const {
         std::memcpy(to, &tag, sizeof tag);
         std::memcpy(to + offsetof(EagerHeader, context_and_flags), &context_and_flags, sizeof context_and_flags);
         std::memcpy(to + offsetof(EagerHeader, source), &source, sizeof source);
     }
-    /// By fields, too: a copy in memory would be read back by other widths than it was written with.
+    /// Reads a header by fields: a copy in memory would be read back by other widths than it was written with.
     [[nodiscard, gnu::always_inline]] static EagerHeader read(const std::byte* from) {
         EagerHeader header;
         std::memcpy(&header.tag, from, sizeof tag);
@@ -63,7 +63,7 @@ struct EagerHeader {
         std::memcpy(&header.source, from + offsetof(EagerHeader, source), sizeof source);
         return header;
     }
-    /// It has no flags, and is a message's (is_of_message).
+    /// Whether the header has no flags, and is a message's (is_of_message).
     [[nodiscard]] bool is_plain() const {
         const uint64_t place = uint64_t{static_cast<uint32_t>(source)} << 32 | context_and_flags;
         return (place & 0x8000'0000'ffff'0000) == 0 && tag != kAnyTag;
@@ -81,7 +81,7 @@ struct RequestHeader {
 };
 static_assert(sizeof(RequestHeader) == 32);
 
-/// By which a message's data is fetched.
+/// The place of a message's data, by which it is fetched.
 struct Place {
     uint64_t address = 0;  ///< of its data, at the sender
     velo_handle_t handle = {};

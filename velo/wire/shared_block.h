@@ -18,7 +18,7 @@ struct ClaimWord {
     std::atomic<uint64_t> word;
 };
 
-/// In bytes from a block's beginning. No bytes: nothing was left to take.
+/// A part of a block, in bytes from its beginning. No bytes: nothing was left to take.
 struct BlockPart {
     uint32_t offset = 0;
     uint32_t bytes = 0;
@@ -133,7 +133,7 @@ class ReaderBlock : public SharedBlock {
     }
     [[nodiscard]] bool closed() const { return closed_; }
 
-    /// These bytes have been moved, or never will be.
+    /// `bytes` of the block have been moved, or never will be.
     void end(uint64_t bytes) { ended_bytes_ += std::min<uint64_t>(bytes, left_bytes()); }
     /// A part that the owner names has been moved, or never will be. False, and without effect: it cannot be one.
     [[nodiscard]] bool end_part(uint64_t offset, uint64_t part_bytes) {
