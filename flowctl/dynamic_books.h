@@ -112,8 +112,8 @@ class DynamicBooks {
     [[nodiscard]] uint32_t burst_packets(const DynamicPeer& peer) const noexcept {
         return std::min(pattern_.expected_packets(peer), std::max(min_quota_, data_slots_ / 2));
     }
-    /// Credits that are missing to the rest of the burst, and to the minimum quota, which tells of the next
-    /// message when it comes too early. A message that is longer than expected goes on in halves of a burst.
+    /// Credits that are missing to the rest of the burst, and to the minimum quota, by which the next message shows
+    /// when it comes too early. A message that is longer than expected goes on in halves of a burst.
     [[nodiscard]] uint32_t lacking(const DynamicPeer& peer, uint32_t messages_ahead = 0) const noexcept {
         const uint32_t packets = burst_packets(peer);
         const uint32_t sent = peer.times.message_packets;

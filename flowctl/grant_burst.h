@@ -83,8 +83,8 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
             const uint32_t wanted = this->lacking(peer);
             const bool possible = lends(peer.link) && wanted != 0 && peer.times.message_packets == 0 &&
                                   !peer.blocked && bursts(peer) && ledger_.reached(index);
-            // A sender that has fallen idle would keep what it is granted: its next message will tell of
-            // itself.
+            // A sender that has fallen idle would keep what it is granted: its next message will show that it goes
+            // on.
             if (possible && !this->is_idle(peer)) {
                 const bool now = (pattern_.near(peer) && this->spare(wanted)) ||
                                  this->spare(uint64_t{wanted} * pattern_.queued());

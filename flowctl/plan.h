@@ -1,7 +1,7 @@
 /// How a mailbox is divided: regions, quota and threshold (FC 5.2), computed once at set-up.
 ///
-/// Every process of a job computes the same plan from the same parameters, which is how a sender knows its
-/// quota without being told. Counts are 64-byte mailbox slots; one credit is the right to fill one slot.
+/// Every process of a job computes the same plan from the same parameters, which is how a sender knows its quota
+/// without a message. Counts are 64-byte mailbox slots; one credit is the right to fill one slot.
 #pragma once
 
 #include <algorithm>

@@ -68,8 +68,8 @@ class PendingSends {
         ++size_;
     }
 
-    /// The next thing to be sent, for which the caller has room. A message was added, an answer or a pass has come, or
-    /// this gave something: then it is called again.
+    /// The next thing to be sent, for which the caller has capacity. A message was added, an answer or a pass has
+    /// come, or this gave something: then it is called again.
     [[nodiscard]] Next next(Store& store, uint32_t window) {
         const Ref ref = again_ != kNone ? again_ : turn_;
         if (end_owed_ && (ref == kNone || store.at(ref).number >= pass_end_)) {

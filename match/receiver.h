@@ -49,8 +49,7 @@ class Receiver {
         kRecorded,   ///< `record` has it, and all data that came along
         kDataless,   ///< `record` has it; its data is with the sender
         kRefused,    ///< nothing of it is here
-        kUngranted,  ///< an eager message for which its sender was told of no grant: a mistake of the
-                     ///< sender's
+        kUngranted,  ///< an eager message that no grant known to its sender allows: the sender's mistake
     };
     struct Result {
         Outcome outcome = Outcome::kRefused;

@@ -84,8 +84,8 @@ struct Source {
     uint32_t chunks = 0;                    ///< under way
     uint32_t time_sum = 0;    ///< ChunkScheduler::kTimeWeight times the mean time of a chunk, in ends
     uint64_t latest_end = 0;  ///< the number of its latest end, or of the latest before it was active
-    /// Bits of a chunk's length that count in bytes: none of those that take the time of this process only,
-    /// and no room in a network.
+    /// Bits of a chunk's length that count in bytes: none of those that take the time of this process only, and no
+    /// capacity of a network.
     uint32_t bytes_mask = UINT32_MAX;
     bool held = false;  ///< put_back() was called, and not resume()
     bool slow = false;  ///< does not change while it is in a list

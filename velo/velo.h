@@ -5,7 +5,7 @@
  * every function takes the engine's lock itself where it needs it. velo_close is the last call, of one thread.
  * Callbacks run without the lock and may call anything here but velo_close. Two are excepted: `accepts` and `log` may
  * run with it and call nothing here. `receive` and `unconnected` come out of the middle of velo_progress, where a
- * message lies; the others at the end of velo_progress, or of velo_rma, in the order of what they tell of.
+ * message lies; the others at the end of velo_progress, or of velo_rma, in the order of the events.
  */
 #ifndef VELO_VELO_H
 #define VELO_VELO_H

@@ -1,6 +1,6 @@
 /*
  * The end of this process when another one has died, or when what was accepted cannot be carried out: the user
- * is told, and the job ends.
+ * is notified, and the job ends.
  */
 #include "btl_velo.h"
 

@@ -52,8 +52,8 @@ static double seconds(void)
     return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
 }
 
-/* A receiver that computes may take its messages as late as it likes: the user is told, once, why this process stays.
- */
+/* A receiver that computes may take its messages as late as it likes: the user is notified, once, why this process
+ * stays. */
 void mca_btl_velo_settle(bool (*owes)(const velo_engine_t *engine))
 {
     const double told_after_s = mca_btl_velo_component.params.timeout;

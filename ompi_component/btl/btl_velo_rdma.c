@@ -1,6 +1,6 @@
 /*
  * The modules: registrations, puts, gets and atomics. The engine splits, queues and falls back; nothing here
- * is ever refused for want of room, because ob1 does not retry a get that failed.
+ * is ever refused because a queue is full, since ob1 does not retry a get that failed.
  */
 #include "btl_velo.h"
 

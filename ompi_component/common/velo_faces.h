@@ -18,7 +18,7 @@ typedef struct {
     velo_engine_t *(*engine)(void);
     /* The job ends, when a peer does, without ob1. */
     void (*match)(void);
-    /* NULL: the process is not reached, which the user has been told. */
+    /* NULL: the process is not reached, of which the user has been notified. */
     velo_peer_t *(*connect)(opal_proc_t *proc);
     void (*disconnect)(const opal_proc_t *proc);
     /* To be registered by whoever needs it: a second time is none. */

@@ -96,7 +96,7 @@ static inline void *mca_mtl_velo_begin_of(const opal_convertor_t *convertor)
     return convertor->pBaseBuf + (0 != (convertor->flags & CONVERTOR_SEND) ? convertor->pDesc->true_lb : 0);
 }
 
-/* The process of that rank; NULL: it is not reached, which the user has been told. */
+/* The process of that rank; NULL: it is not reached, of which the user has been notified. */
 static inline velo_match_peer_t *mca_mtl_velo_peer(ompi_communicator_t *comm, int rank)
 {
     ompi_proc_t *proc = ompi_comm_peer_lookup(comm, rank);

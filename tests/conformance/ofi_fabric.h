@@ -91,7 +91,7 @@ template <class Provider>
 class OfiFabric {
   public:
     using Device = OfiTestDevice<Provider>;
-    /// Of peers that do not answer.
+    /// Timeout of peers that do not answer.
     static constexpr uint64_t kPeerTimeoutNs = 300'000'000;
     static constexpr uint64_t kDriveNs = 20'000'000'000;
     static constexpr uint64_t kLaps = Provider::kLaps;

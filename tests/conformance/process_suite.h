@@ -321,7 +321,7 @@ TYPED_TEST_P(DeviceProcesses, a_killed_process_is_noticed_and_its_operations_end
         EXPECT_TRUE(process.drive_watching(peer, [&] { return !process.device.alive(peer); }));
         EXPECT_LT(clock_ns() - begin_ns, 5'000'000'000u);
         EXPECT_EQ(send_numbered(process.device, peer, 0, 0, 1), Status::kPeerDead);
-        // Its packets are still there, in order.
+        // Packets of the killed process are still there, in order.
         DeviceAddr from = kNoAddr;
         while (const Packet* packet = process.device.peek(from)) {
             EXPECT_TRUE(TestPacket::is(*packet, 1, read++));
@@ -331,7 +331,7 @@ TYPED_TEST_P(DeviceProcesses, a_killed_process_is_noticed_and_its_operations_end
     });
 }
 
-/// Its target is in progress() all the time, and may have a part of what is moved in hand when it is killed.
+/// A target is in progress() all the time, and may have a part of what is moved in hand when it is killed.
 TYPED_TEST_P(DeviceProcesses, a_target_that_is_killed_while_long_operations_move_ends_them) {
     constexpr uint32_t kBytes = 1u << 20;
     constexpr size_t kVictims = 6;
@@ -400,7 +400,7 @@ TYPED_TEST_P(DeviceStops, a_process_that_is_stopped_for_less_than_the_timeout_ha
     const pid_t stopped = this->spawn(1, [](auto& process) {
         const DeviceAddr to = process.connect(0);
         if (!process.send(to, 1, 0, 1) || !process.receive_numbered(0, 0)) return false;
-        // It waits for its peer while it is stopped, and does not hear from it then.
+        // The process waits for its peer while it is stopped, and does not hear from it then.
         if (!process.drive_watching(to, [&] { return process.board.words[0].load() == 1; })) return false;
         return process.device.alive(to) && process.receive_numbered(0, 1);
     });
@@ -427,7 +427,7 @@ TYPED_TEST_P(DeviceStops, a_process_that_is_stopped_for_less_than_the_timeout_ha
 
 REGISTER_TYPED_TEST_SUITE_P(DeviceStops, a_process_that_is_stopped_for_less_than_the_timeout_has_not_ended);
 
-/// With DeviceTraits::atomics.
+/// Suites for devices with DeviceTraits::atomics.
 template <class Traits>
 class DeviceProcessAtomics : public DeviceProcesses<Traits> {};
 TYPED_TEST_SUITE_P(DeviceProcessAtomics);

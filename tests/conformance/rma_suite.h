@@ -276,7 +276,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceRma, a_registration_says_what_was_registered,
                             operations_that_notify_nobody_are_not_outstanding_for_ever,
                             operations_on_an_ended_peer_end_with_its_death);
 
-/// With DeviceTraits::checks_keys (and atomics).
+/// Suites for devices with DeviceTraits::checks_keys (and atomics).
 template <class Fabric>
 class DeviceKeys : public DeviceRma<Fabric> {};
 TYPED_TEST_SUITE_P(DeviceKeys);
@@ -353,7 +353,7 @@ TYPED_TEST_P(DeviceKeys, a_revoked_key_faults_even_when_its_place_is_taken_again
 REGISTER_TYPED_TEST_SUITE_P(DeviceKeys, an_access_outside_the_range_or_its_rights_faults_and_moves_nothing,
                             a_revoked_key_faults_even_when_its_place_is_taken_again);
 
-/// With DeviceTraits::notifies_targets (and atomics).
+/// Suites for devices with DeviceTraits::notifies_targets (and atomics).
 template <class Fabric>
 class DeviceNotify : public DeviceRma<Fabric> {};
 TYPED_TEST_SUITE_P(DeviceNotify);

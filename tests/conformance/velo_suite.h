@@ -81,7 +81,7 @@ struct PartlyAlike {
                 .first = first,
                 .count = packets - first - 1};
     }
-    /// In two places, unless it begins in the second.
+    /// The packets as a run in two places, unless it begins in the second.
     [[nodiscard]] PacketRun run(uint32_t index) const {
         if (index < first || index + 1 >= packets) return {};
         const std::byte* const at = data.data() + size_t{index} * kPayloadBytes;
@@ -285,7 +285,7 @@ REGISTER_TYPED_TEST_SUITE_P(DeviceVelo, packets_come_whole_and_in_order_with_the
                             slots_serve_for_many_laps_whatever_their_number,
                             each_source_keeps_its_order_among_many, both_directions_flow_at_once);
 
-/// With DeviceLimits::send_packets_max.
+/// Suites for devices with DeviceLimits::send_packets_max.
 template <class Fabric>
 class DeviceParts : public DeviceTest<Fabric> {};
 TYPED_TEST_SUITE_P(DeviceParts);

@@ -361,7 +361,7 @@ class MailboxWorld {
         }
     }
 
-    /// Of the message that is under way or next.
+    /// Packets of the message that is under way or next.
     [[nodiscard]] uint32_t packets_of(const State& state, Process from, Process to) const {
         const bool is_short =
             options_.short_every != 0 && state.messages_left[from][to] % options_.short_every == 0;

@@ -13,17 +13,17 @@ using flowctl::ControlKind;
 
 struct Packet {
     bool data = true;
-    /// Of a packet of flow control.
+    /// Kind of a packet of flow control.
     ControlKind kind = ControlKind::kCredits;
     uint8_t from = 0;
-    /// Of data: the last packet of its message, which had waited for credits.
+    /// A packet of data is the last one of its message, which had waited for credits.
     bool ends = false;
     bool waited = false;
     /// Credits returned: piggybacked in data, 0 for none; the value of a control packet.
     uint16_t credits = 0;
-    /// It fills a contact slot: data without credits, and what opens and closes links.
+    /// The packet fills a contact slot: data without credits, and what opens and closes links.
     bool contact = false;
-    /// Of such data: first credits of the sender's opening that rides in it, 0 for none.
+    /// First credits of the sender's opening that rides in data without credits, 0 for none.
     uint16_t opens = 0;
 
     [[nodiscard]] bool is(ControlKind control) const { return !data && kind == control; }

@@ -53,7 +53,7 @@ struct MemoryProgram {
 
     std::vector<std::vector<Send>> senders;
     std::vector<Call> calls;
-    /// Of more threads of the receiver.
+    /// Calls of more threads of the receiver.
     std::vector<std::vector<Call>> other_calls = {};
     uint32_t records = 0;
     uint32_t grants = 0;  ///< of each sender: records beside the others, for messages that go eagerly

@@ -7,7 +7,7 @@
 
 namespace mpi_test {
 
-/// Of each job that a test spawns.
+/// Ranks of each job that a test spawns.
 inline constexpr int kChildren = 2;
 
 /// Sends to every remote rank of an intercommunicator and receives from each, all at once. Then a collective

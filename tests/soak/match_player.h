@@ -98,7 +98,7 @@ class MatchPlayer {
     MatchPlayer(const MatchPlayer&) = delete;
     MatchPlayer& operator=(const MatchPlayer&) = delete;
 
-    /// By their rank; of the own one it is null.
+    /// Adds the peer of the next rank; that of the own rank is null.
     void meet(velo_peer_t* peer) { peers_.push_back(velo_match_peer_of(engine_, peer)); }
 
     void act() {
@@ -134,7 +134,7 @@ class MatchPlayer {
                                     next->synchronous, &send.face) != 0)
             ended(send);
     }
-    /// One of the calls that end a program: all messages are received by and by.
+    /// Receives any message; one of the calls that end a program, so that all messages are received by and by.
     void take_any() {
         if (dice_.below(8) == 0) cancel_some();
         (void)take({dice_.context(), MatchRules::kAny, dice_.below(4) == 0 ? -17 : MatchRules::kAny});
@@ -258,7 +258,7 @@ class MatchPlayer {
     void cancel_some() {
         if (!receives_.empty()) cancel(receives_[dice_.below(static_cast<uint32_t>(receives_.size()))]);
     }
-    /// Of one that is posted, has matched, is done, or was cancelled already.
+    /// Cancels a receive that is posted, has matched, is done, or was cancelled already.
     bool cancel(Receive& receive) {
         const bool cancelled = velo_match_cancel(engine_, &receive.face);
         EXPECT_FALSE(cancelled && (receive.done || receive.cancelled));

@@ -126,7 +126,7 @@ class Network {
     NetworkConfig config_;
     Random* random_;
     std::vector<std::deque<Entry>> wires_;
-    /// Those that are not empty.
+    /// Wires that are not empty.
     std::vector<Wire> busy_;
     std::vector<std::deque<Entry>> mailboxes_;
     /// Slots of each mailbox that are taken, on the wires or in it.

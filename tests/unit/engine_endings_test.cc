@@ -11,7 +11,7 @@ namespace {
 
 enum class How { kKilled, kClosed, kFollowed, kExited };
 
-/// A rank in a process of its own, which ends as it is told to.
+/// A rank in a process of its own, which ends in the way that the test says.
 class OtherRank {
   public:
     OtherRank(const velo_params_t& params, uint32_t rank, uint32_t size, How how) {

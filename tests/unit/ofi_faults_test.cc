@@ -227,7 +227,7 @@ TEST_F(OfiFaults, the_operations_that_a_seed_fails_are_the_same_each_time) {
                                                                   .bytes = 8});
             if (injected() != before) failed[run].push_back(cookie);
             cookie += status == Status::kOk;
-            // In the second run it is tried more often before notifications make room.
+            // In the second run it is tried more often before notifications are read, which frees the queue.
             if (status == Status::kOk || (run == 1 && ++refused % 10 != 0)) continue;
             Notification notification;
             while (device(0).poll_notification(notification)) ++ended;

@@ -1,6 +1,6 @@
 /// Bounded ring in shared memory: many producers, one consumer, cells of one size.
 ///
-/// Owner: the consumer, whose segment it lies in. A producer claims a cell only after it saw room
+/// Owner: the consumer, whose segment it lies in. A producer claims a cell only after it saw a free one
 /// (compare-and-swap on `tail` against `head`), so a full ring refuses and nothing is overwritten. A cell is
 /// published by its last word, the position plus one: no cell needs clearing, and what an earlier lap left
 /// behind never looks new. Every index is masked, so that garbage in the segment cannot lead outside it.

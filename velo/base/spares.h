@@ -24,7 +24,7 @@ class Spares {
 
   private:
     std::deque<T> all_;
-    std::vector<T*> free_;  ///< has room for all of them
+    std::vector<T*> free_;  ///< its capacity is that of all of them
 };
 
 }  // namespace velo::base

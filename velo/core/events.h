@@ -36,8 +36,8 @@ class Events {
     void match_received(velo_match_receive_t& receive) {
         queue_.push_back({.of = Event::Of::kMatchReceive, .what = &receive});
     }
-    /// Reports a received message at once, if the engine is as it is when a message is handed up; otherwise queues
-    /// the event.
+    /// Reports a received message at once, unless other events are queued before it. To be called where the engine is
+    /// as it is when a message is handed up.
     [[gnu::always_inline]] void match_received_now(velo_match_receive_t& receive) {
         if (!queue_.empty()) [[unlikely]]
             return match_received(receive);

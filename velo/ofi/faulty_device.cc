@@ -76,7 +76,7 @@ void FaultyDevice::advance() {
     device_->advance();
 }
 
-/// Whether the device would take the operation, if it has room.
+/// Whether the device would take the operation, if its queue is not full.
 bool FaultyDevice::valid(const RmaOperation& operation) const {
     const DeviceLimits limits = device_->limits();
     const bool moves = operation.kind == RmaKind::kPut || operation.kind == RmaKind::kGet;

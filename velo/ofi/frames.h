@@ -1,8 +1,8 @@
 /// Memory for messages that are too long for fi_inject, until the provider is done with them, and for those that it did
 /// not take at once.
 ///
-/// Owner: the device. Invariant: a frame is free, the provider has it, or a peer holds it. The pool is a bound on what
-/// leaves this process slowly; its memory takes room as it is written.
+/// Owner: the device. Invariant: a frame is free, the provider has it, or a peer holds it. The pool is a bound on
+/// what leaves this process slowly; its pages are allocated as they are written.
 #pragma once
 
 #include <memory>

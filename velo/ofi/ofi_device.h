@@ -91,12 +91,12 @@ class OfiDevice final : public NetworkDevice {
                                              .notifies_targets = false,
                                              .gathers = true,
                                              .dear_to_poll = true};
-    /// Slots for a contact packet are set aside so long for a sender that was told to send it again.
+    /// Slots for a contact packet are set aside so long for a sender that was called to send it again.
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Closing waits so long for what the provider has not sent yet.
     static constexpr uint64_t kCloseNs = 100'000'000;
-    /// And this share of the timeout of peers for the answer of a process that computes, whose kernel has all that was
-    /// sent.
+    /// Closing waits for this share of the timeout of peers for the answer of a process that computes, whose kernel
+    /// has all that was sent.
     static constexpr uint64_t kLingerShare = 20;
     static constexpr uint32_t kMailboxSlotsMax = 1u << 24;
     static constexpr uint32_t kPortsMax = 8;

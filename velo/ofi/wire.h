@@ -77,7 +77,7 @@ struct RailsAddress {
     std::vector<std::vector<std::byte>> others;
 };
 
-/// Leaves out the last rails as far as `out` is too short; returns the length, 0 where not even the first finds room.
+/// Leaves out the last rails as far as `out` is too short; returns the length, 0 where not even the first fits.
 size_t write_rails_address(const RailsAddress& address, std::span<std::byte> out);
 /// As read_address().
 Status read_rails_address(std::span<const std::byte> in, RailsAddress& out);

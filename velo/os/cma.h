@@ -34,7 +34,7 @@ struct CmaPart {
     uint32_t bytes = 0;
     Status status = Status::kOk;  ///< outcome
 };
-inline constexpr size_t kCmaPartsMax = 8;  ///< the kernel has room for these without allocating
+inline constexpr size_t kCmaPartsMax = 8;  ///< the kernel takes these without allocating
 
 /// Copies up to kCmaPartsMax ranges, each with an outcome of its own, by one system call where nothing fails: what a
 /// call costs besides its bytes is 1.1 us.

@@ -64,7 +64,7 @@ class Mapping {
     /// Maps [offset, offset + bytes) of `fd`, shared and not inherited by fork. kNoResource: errno says why.
     static Status map(int fd, uint64_t offset, size_t bytes, Mapping& out) noexcept;
 
-    /// Zeroed memory of this process alone, which takes room as it is written. Throws std::bad_alloc.
+    /// Zeroed memory of this process alone, whose pages are allocated as they are written. Throws std::bad_alloc.
     static Mapping zeroed(size_t bytes);
 
     [[nodiscard]] std::byte* data() const { return data_; }

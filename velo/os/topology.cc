@@ -36,7 +36,7 @@ struct NodeSet {
         return nodes;
     }
 };
-/// The kernel looks at one bit less than it is told.
+/// The kernel looks at one bit less than it is given.
 constexpr unsigned long kMaskBits = NodeSet::kNodesMax + 1;
 
 /// The task's memory policy is not the kernel's own, which takes memory where the task runs.
@@ -87,7 +87,7 @@ bool parse_list(std::string_view text, hwloc_bitmap_t set) {
     return !list.empty() && hwloc_bitmap_list_sscanf(set, list.c_str()) == 0;
 }
 
-/// Adds what `directory` tells of the caches of a CPU.
+/// Adds what `directory` says of the caches of a CPU.
 void add_caches(const std::string& directory, const hwloc_bitmap_s& bound, Locality& found) {
     constexpr int kCachesMax = 16;
     std::array<char, 4096> text;

@@ -22,7 +22,7 @@ class CreditTracer {
     using Parts = typename Env::Parts;
     struct Sums {
         uint32_t held = 0;       ///< here, for the mailboxes of all peers
-        uint32_t granted = 0;    ///< data slots of the own mailbox, granted to peers
+        uint32_t granted = 0;    ///< slots of the own mailbox, granted to peers
         uint32_t available = 0;  ///< data slots of the own mailbox, not granted
     };
 

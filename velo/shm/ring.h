@@ -2,7 +2,7 @@
 ///
 /// Two areas. Short messages lie in `lines` of 64 bytes, contiguous behind a header word, so a message of up
 /// to 56 bytes is one cache line and one line moves. A longer message has its first 56 bytes in one such line
-/// and the rest in the deep byte area, with 56 bytes of room before it: the consumer puts the beginning there
+/// and the rest in the deep byte area, with 56 free bytes before it: the consumer puts the beginning there
 /// and hands up the whole, contiguous, without copying the rest. So it can look at a message's header while
 /// the rest is on its way. Both areas are consumed in order, so a body's place follows from the bodies before
 /// it and no offset travels.

@@ -38,7 +38,7 @@ class SharedBlock {
         return static_cast<uint32_t>((uint64_t{part_bytes} + (1u << chunk_shift_) - 1) >> chunk_shift_);
     }
 
-    /// Takes the next chunks from the front: those of which `bytes_max` has room for all, and at least one.
+    /// Takes the next chunks from the front: as many as fit into `bytes_max`, and at least one.
     BlockPart claim_front(ClaimWord& shared, uint32_t bytes_max = 0) const {
         return claim(shared, bytes_max, true);
     }
