@@ -68,7 +68,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(instructions.count(profile), ("sends", {"libmpi": 50, "mca_btl_velo": 500}))
 
     def test_callgrind_takes_off_what_a_clock_asks_for(self):
-        clock = "velo::Failures<velo::EngineEnv<X> >::poll_liveness(unsigned long)"
+        clock = "velo::Failures<velo::Core<X> >::poll_liveness(unsigned long)"
         profile = ("ob=(1) /x/mca_btl_velo.so\nfn=(1) measured_complete\n10 30\n"
                    f"cfn=(2) {clock}\ncalls=1 5\n10 900\nfn=(2)\n7 400\ncob=(2) /lib/libc.so.6\n"
                    "cfn=(3) open\ncalls=1 5\n7 500\nob=(2)\nfn=(3)\n9 500\nob=(1)\nfn=(1)\ncfn=(2)\ncalls=1 5\n10 100\n")

@@ -14,6 +14,7 @@
 #include "velo/channels/ring_channel.h"
 #include "velo/core/events.h"
 #include "velo/core/peer.h"
+#include "velo/core/peer_end_sink.h"
 #include "velo/core/poll_clock.h"
 #include "velo/options/engine_options.h"
 #include "velo/velo.h"
@@ -123,6 +124,7 @@ struct Core {
     PollClock<S> clock;
     uint64_t device_event_ns = 0;  ///< when the device last had something to do
     bool driving = false;          ///< transfers
+    PeerEndSink* peer_ends = nullptr;
     HostState host_state = HostState::kPresent;  ///< of the part of the host that takes messages
     velo_counters_t counters{};    ///< those that no part counts itself
 

@@ -10,23 +10,34 @@
 
 #include "velo/base/chunked_memory.h"
 #include "velo/base/lock.h"
-#include "velo/core/peer.h"
 #include "velo/channels/packet_channel.h"
+#include "velo/core/peer.h"
+#include "velo/core/peer_end_sink.h"
+#include "velo/core/peers.h"
 
 namespace velo {
 
-/// The owner of a queued message, and so what its completion means.
-enum class Origin : uint8_t { kHost, kControl, kPush, kCopy, kMatchSend, kMatchReply };
+/// The part that queued messages belong to. It is called for messages that had to wait only. Thread: the engine's,
+/// under its lock.
+class SendOwner {
+  public:
+    /// The message has left, or never will.
+    virtual void send_ended(velo_send_t& send, Status status) = 0;
+    /// The memory of a message that waits was deregistered: it ends with kAtuFault.
+    [[nodiscard]] virtual bool is_revoked(const velo_send_t& /*send*/) const { return false; }
+
+  protected:
+    ~SendOwner() = default;
+};
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class SendQueue {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
+    SendQueue(Core& core, const Peers& peers) : core_(core), peers_(peers) {}
 
-    SendQueue(Core& core, Parts& parts) : core_(core), parts_(parts) {}
-
+    /// Messages of this origin are of `owner`, but for the host's and copies of them. Both outlive the last drive().
+    [[gnu::cold]] void belongs(Origin origin, SendOwner& owner) { owners_[static_cast<size_t>(origin)] = &owner; }
     /// kAgain: it cannot leave at once.
     [[gnu::always_inline]] Status send_fast(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
         return leaves_in_lines(peer, parts, tag) ? Status::kOk : send_now(peer, parts, tag);
@@ -84,10 +95,14 @@ class SendQueue {
     template <class Channel>
     uint32_t drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max);
     void completed(velo_send_t& send, Status status);
-    [[gnu::cold]] void not_delivered(velo_peer& peer, Origin origin);
+    [[nodiscard]] SendOwner& owner_of(const velo_send_t& send) const { return *owners_[send.origin]; }
+    [[nodiscard]] bool is_revoked(const velo_send_t& send) const {
+        return static_cast<Origin>(send.origin) == Origin::kPush && owner_of(send).is_revoked(send);
+    }
 
     Core& core_;
-    Parts& parts_;
+    const Peers& peers_;
+    std::array<SendOwner*, kOrigins> owners_{};
     std::vector<velo_peer*> waiting_;  ///< peers to which messages wait
     size_t parked_ = 0;                ///< of these, those whose first message waits for credits
     uint64_t queued_ = 0;
@@ -95,8 +110,8 @@ class SendQueue {
     base::ChunkedMemory memory_;
 };
 
-template <class Env>
-Status SendQueue<Env>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+template <class Core>
+Status SendQueue<Core>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
     velo_send_t send = {.data = {parts.header, parts.payload},
                         .bytes = {parts.header_bytes, parts.payload_bytes},
                         .next = nullptr,
@@ -121,8 +136,8 @@ Status SendQueue<Env>::send_now(velo_peer& peer, const MessageParts& parts, uint
 /// A message of the host's that waits shows that the host does not wait for it: a blocking send would have
 /// polled until it left. So the next short messages are copied, and the host is finished with them, until
 /// that message leaves or as many were copied as it allowed; then the host's next one shows again.
-template <class Env>
-Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+template <class Core>
+Status SendQueue<Core>::send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
     const Status status = send_now(peer, parts, tag);
     const uint32_t bytes = parts.bytes();
     if (status != Status::kAgain) [[likely]]
@@ -144,8 +159,8 @@ Status SendQueue<Env>::send_or_copy(velo_peer& peer, const MessageParts& parts, 
     return Status::kOk;
 }
 
-template <class Env>
-bool SendQueue<Env>::send(velo_peer& peer, velo_send_t& send) {
+template <class Core>
+bool SendQueue<Core>::send(velo_peer& peer, velo_send_t& send) {
     if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
     peer.copies.granted = std::clamp(2 * peer.copies.granted, kCopiesMin, kCopiesMax);
     peer.copies.left = peer.copies.granted;
@@ -153,8 +168,8 @@ bool SendQueue<Env>::send(velo_peer& peer, velo_send_t& send) {
 }
 
 /// True: the message has left. False: it is queued, and completed() will be called for it.
-template <class Env>
-bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
+template <class Core>
+bool SendQueue<Core>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
     send.message_class = static_cast<uint8_t>(message_class);
     send.origin = static_cast<uint8_t>(origin);
     send.done = 0;
@@ -170,8 +185,8 @@ bool SendQueue<Env>::submit(velo_peer& peer, velo_send_t& send, MessageClass mes
     return sent;
 }
 
-template <class Env>
-void SendQueue<Env>::enqueue(velo_peer& peer, velo_send_t& send) {
+template <class Core>
+void SendQueue<Core>::enqueue(velo_peer& peer, velo_send_t& send) {
     peer.pending.push_back(&send);
     peer.lane = nullptr;
     ++queued_;
@@ -184,19 +199,18 @@ void SendQueue<Env>::enqueue(velo_peer& peer, velo_send_t& send) {
 }
 
 /// A message of this peer's is tried again.
-template <class Env>
-void SendQueue<Env>::unpark(velo_peer& peer) {
+template <class Core>
+void SendQueue<Core>::unpark(velo_peer& peer) {
     parked_ -= peer.parked;
     peer.parked = false;
 }
 
 /// Peers whose messages wait for credits are left alone until flow control says that they can send.
-template <class Env>
-uint32_t SendQueue<Env>::drive(uint32_t sends_max) {
+template <class Core>
+uint32_t SendQueue<Core>::drive(uint32_t sends_max) {
     if (parked_ != 0) {
         for (DeviceAddr ready = kNoAddr; core_.packets->take_ready(ready);) {
-            if (ready < parts_.peers.device().size() && parts_.peers.device()[ready] != nullptr)
-                unpark(*parts_.peers.device()[ready]);
+            if (ready < peers_.device().size() && peers_.device()[ready] != nullptr) unpark(*peers_.device()[ready]);
         }
         if (parked_ == waiting_.size()) return 0;
     }
@@ -222,9 +236,9 @@ uint32_t SendQueue<Env>::drive(uint32_t sends_max) {
 }
 
 /// Sends of a peer's queue what may leave.
-template <class Env>
+template <class Core>
 template <class Channel>
-uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max) {
+uint32_t SendQueue<Core>::drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max) {
     uint32_t sent = 0;
     while (velo_send_t* send = peer.pending.front()) {
         if (sent >= sends_max) break;
@@ -234,9 +248,9 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
             if (together != 0) continue;
         }
         const uint32_t before = send->done;
-        const Status status = peer.reclaimed                       ? Status::kPeerDead
-                              : parts_.messages.source_gone(*send) ? Status::kAtuFault
-                                                                   : channel.send(channel.name_of(peer), *send);
+        const Status status = peer.reclaimed     ? Status::kPeerDead
+                              : is_revoked(*send) ? Status::kAtuFault
+                                                  : channel.send(channel.name_of(peer), *send);
         if (status == Status::kAgain) {
             sent += send->done != before;
             peer.parked = channel.waits(channel.name_of(peer));
@@ -244,7 +258,7 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
             break;
         }
         if (status == Status::kPeerDead) [[unlikely]]
-            not_delivered(peer, static_cast<Origin>(send->origin));
+            core_.peer_ends->peer_gone(peer, static_cast<Origin>(send->origin));
         if (status != Status::kOk && send->stalled) [[unlikely]]
             channel.stall_ended(channel.name_of(peer));
         peer.pending.pop_front();
@@ -258,9 +272,9 @@ uint32_t SendQueue<Env>::drive_peer(Channel& channel, velo_peer& peer, uint32_t 
 
 /// Sends messages from the front of a peer's queue in one go. Returns how many left; 0 leaves the first to
 /// be sent alone.
-template <class Env>
+template <class Core>
 template <class Channel>
-uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
+uint32_t SendQueue<Core>::send_together(Channel& channel, velo_peer& peer) {
     std::array<velo_send_t*, kTogetherMax> sends;
     uint32_t count = 0;
     uint32_t packets = 0;
@@ -268,7 +282,7 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
          send = send->next) {
         packets += packets_for(send->total);
         if (send->total > kGatheredBytesMax) break;
-        if (send->done != 0 || parts_.messages.source_gone(*send) ||
+        if (send->done != 0 || is_revoked(*send) ||
             !channel.prepare_packets(channel.name_of(peer), packets))
             break;
         sends[count++] = send;
@@ -285,29 +299,13 @@ uint32_t SendQueue<Env>::send_together(Channel& channel, velo_peer& peer) {
     return count;
 }
 
-/// A queued message was for a peer that has ended. One of the engine's own is of no use then.
-template <class Env>
-void SendQueue<Env>::not_delivered(velo_peer& peer, Origin origin) {
-    if (origin == Origin::kHost || origin == Origin::kCopy)
-        return parts_.failures.report_unreachable(peer, Owed::kArrival, core_.host_state);
-    if (origin == Origin::kMatchSend)
-        return parts_.failures.report_unreachable(peer, Owed::kArrival, parts_.matching.host());
-    parts_.failures.report_end(peer);
-}
-
 /// A queued message has left, or never will.
-template <class Env>
-void SendQueue<Env>::completed(velo_send_t& send, Status status) {
+template <class Core>
+void SendQueue<Core>::completed(velo_send_t& send, Status status) {
     switch (static_cast<Origin>(send.origin)) {
-        case Origin::kHost: core_.events.sent(send, status); break;
-        case Origin::kCopy:
-            // If it never will, that was reported to the host.
-            memory_.free(&send);
-            break;
-        case Origin::kMatchSend: parts_.matching.sending.left(send, status); break;
-        case Origin::kMatchReply: parts_.matching.reply_left(send); break;
-        case Origin::kControl:
-        case Origin::kPush: parts_.messages.completed(send, status); break;
+        case Origin::kHost: return core_.events.sent(send, status);
+        case Origin::kCopy: return memory_.free(&send);  // the host was told before that it never will
+        default: return owner_of(send).send_ended(send, status);
     }
 }
 

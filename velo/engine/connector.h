@@ -5,6 +5,8 @@
 #include <string>
 
 #include "velo/core/peer.h"
+#include "velo/core/peers.h"
+#include "velo/engine/failures.h"
 #include "velo/options/engine_options.h"
 #include "velo/os/topology.h"
 
@@ -22,14 +24,17 @@ inline std::string nearness_text(base::Place ours, base::Place theirs) {
 }
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class Connector {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
 
-    Connector(Core& core, Parts& parts)
-        : core_(core), parts_(parts), probe_(core.system.random_token()), host_(core.system.host_identity()) {}
+    Connector(Core& core, Peers& peers, rma::Transfers<Core>& transfers, Failures<Core>& failures)
+        : core_(core),
+          peers_(peers),
+          transfers_(transfers),
+          failures_(failures),
+          probe_(core.system.random_token()),
+          host_(core.system.host_identity()) {}
 
     [[nodiscard]] EngineAddress address() const;
     [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
@@ -42,13 +47,15 @@ class Connector {
     [[gnu::cold]] std::string why_not_reached(const EngineAddress& address, Vicinity where) const;
 
     Core& core_;
-    Parts& parts_;
+    Peers& peers_;
+    rma::Transfers<Core>& transfers_;
+    Failures<Core>& failures_;
     uint64_t probe_;
     uint64_t host_;
 };
 
-template <class Env>
-EngineAddress Connector<Env>::address() const {
+template <class Core>
+EngineAddress Connector<Core>::address() const {
     const EngineOptions& options = core_.options;
     EngineAddress address;
     address.node = options.node;
@@ -74,8 +81,8 @@ EngineAddress Connector<Env>::address() const {
 
 /// Why a process that has no shared memory with this one is not reached. Empty: the network's device may
 /// reach it.
-template <class Env>
-std::string Connector<Env>::why_not_reached(const EngineAddress& address, Vicinity where) const {
+template <class Core>
+std::string Connector<Core>::why_not_reached(const EngineAddress& address, Vicinity where) const {
     const bool same_host = where == Vicinity::kOtherContainer;
     const std::string place = same_host ? "in another container of this host" : "on another host";
     const std::string peer = same_host ? "its shared memory cannot be attached: the peer is " + place +
@@ -103,8 +110,8 @@ std::string Connector<Env>::why_not_reached(const EngineAddress& address, Vicini
     return "";
 }
 
-template <class Env>
-Status Connector<Env>::check_address(const EngineAddress& address, Vicinity where, std::string& error) const {
+template <class Core>
+Status Connector<Core>::check_address(const EngineAddress& address, Vicinity where, std::string& error) const {
     if (address.magic != EngineAddress::kMagic || address.version != EngineAddress::kVersion) {
         error = "the peer runs another version of velo; all ranks of a job need the same one";
         return Status::kUnsupported;
@@ -156,8 +163,8 @@ Status Connector<Env>::check_address(const EngineAddress& address, Vicinity wher
     return Status::kOk;
 }
 
-template <class Env>
-Status Connector<Env>::connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
+template <class Core>
+Status Connector<Core>::connect(const EngineAddress& address, bool same_host, void* context, velo_peer*& peer,
                                std::string& error) {
     const Vicinity where = vicinity(this->address(), address, same_host);
     if (const Status status = check_address(address, where, error); status != Status::kOk) return status;
@@ -185,7 +192,7 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
         return Status::kNoResource;
     }
     if (!on_node) core_.packets->know(device_addr);
-    velo_peer& found = parts_.peers.of(path, on_node ? uint32_t{node_index} : uint32_t{device_addr});
+    velo_peer& found = peers_.of(path, on_node ? uint32_t{node_index} : uint32_t{device_addr});
     found.rank = address.rank;
     found.attachable = attachable;
     if (!found.connected) {
@@ -200,7 +207,7 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
                            core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
                                                   address.probe_address, sizeof seen) == Status::kOk &&
                            seen == address.probe;
-            if (core_.options.single_copy && !found.direct) parts_.transfers.report_denied_copies(found);
+            if (core_.options.single_copy && !found.direct) transfers_.report_denied_copies(found);
         } else {
             found.direct = core_.options.single_copy;
         }
@@ -224,12 +231,12 @@ Status Connector<Env>::connect(const EngineAddress& address, bool same_host, voi
 
 /// The host will not use this peer again, unless it connects again. False: something of it is still pending,
 /// and its callbacks will come.
-template <class Env>
-bool Connector<Env>::disconnect(velo_peer& peer) {
+template <class Core>
+bool Connector<Core>::disconnect(velo_peer& peer) {
     peer.connected = false;
     peer.context = nullptr;
-    const bool nothing_pending = parts_.failures.idle(peer) && core_.events.empty();
-    if (nothing_pending && peer.reclaimed) parts_.failures.recycle(peer);
+    const bool nothing_pending = failures_.idle(peer) && core_.events.empty();
+    if (nothing_pending && peer.reclaimed) failures_.recycle(peer);
     return nothing_pending;
 }
 

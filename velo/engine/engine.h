@@ -263,7 +263,7 @@ struct Engine<S>::Handler {
             const velo_host_t& host = engine.parts_.core.options.host;
             host.receive(host.context, kPath, peer.context, tag, data, bytes);
         } else if (message_class == MessageClass::kEngine) {
-            engine.parts_.messages.receive(peer, data, bytes);
+            engine.parts_.serve.receive(peer, data, bytes);
         } else {
             ++engine.parts_.core.counters.engine_malformed;
         }

@@ -10,21 +10,36 @@
 #include <vector>
 
 #include "velo/core/peer.h"
+#include "velo/core/peer_end_sink.h"
+#include "velo/matching/matching.h"
 #include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/transfers.h"
+#include "velo/report/stall_reporter.h"
 #include "velo/shm/on_node.h"
 
 namespace velo {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
-class Failures {
+template <class Core>
+class Failures final : public PeerEndSink {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
     using State = rma::TransferState<velo_peer>;
     using Op = rma::PendingOp<velo_peer>;
 
-    Failures(Core& core, Parts& parts) : core_(core), parts_(parts) {
+    Failures(Core& core, Peers& peers, SendQueue<Core>& queue, rma::CookieTable<Op>& pending,
+             rma::Reserving<Core>& reserving, rma::Atomics<Core>& atomics, rma::CoopCopy<Core>& coop,
+             rma::Transfers<Core>& transfers, Matching<Core>& matching, StallReporter<Core>& stalls)
+        : core_(core),
+          peers_(peers),
+          queue_(queue),
+          pending_(pending),
+          reserving_(reserving),
+          atomics_(atomics),
+          coop_(coop),
+          transfers_(transfers),
+          matching_(matching),
+          stalls_(stalls) {
+        core.peer_ends = this;
         if (core.device && !core.device->traits().sees_processes) next_watch_ns_ = 0;
     }
 
@@ -33,20 +48,19 @@ class Failures {
     void poll_liveness(uint64_t now);
     /// The place of a peer whose end was dealt with, and with which the host is finished, is for another.
     void recycle(velo_peer& peer) {
-        parts_.matching.forget(peer);
-        parts_.peers.recycle(peer);
+        matching_.forget(peer);
+        peers_.recycle(peer);
     }
     /// Nothing that the engine holds refers to this peer.
     [[nodiscard]] bool idle(const velo_peer& peer) const;
     /// Something that needs the peer cannot go on, since its process has ended. Once a peer, the host hears of a
     /// failure.
     void report_end(velo_peer& peer);
-    /// Something that was accepted is lost with a peer that left or ended in good order: once a peer, the job ends,
-    /// unless this process leaves as well, as it does within a job. `host`: the part that it belongs to. nullptr: the
-    /// host is finished with the peer.
-    [[gnu::cold]] void report_lost(velo_peer* peer, Owed owed, HostState host);
+    [[gnu::cold]] void report_lost(velo_peer* peer, Owed owed, HostState host) override;
     /// Something of this process could not be carried out because the peer's process has ended in whatever way.
     [[gnu::cold]] void report_unreachable(velo_peer& peer, Owed owed, HostState host);
+    /// A message of the engine's own is of no use to a peer that has ended; one of the host's was accepted.
+    [[gnu::cold]] void peer_gone(velo_peer& peer, Origin origin) override;
     /// Announces to peers how this process is going to end.
     void announce_ending(base::Ending ending);
     /// True: this process reports the end of a peer, and no other one of its host does.
@@ -71,7 +85,15 @@ class Failures {
     void reclaim();
 
     Core& core_;
-    Parts& parts_;
+    Peers& peers_;
+    SendQueue<Core>& queue_;
+    rma::CookieTable<Op>& pending_;
+    rma::Reserving<Core>& reserving_;
+    rma::Atomics<Core>& atomics_;
+    rma::CoopCopy<Core>& coop_;
+    rma::Transfers<Core>& transfers_;
+    Matching<Core>& matching_;
+    StallReporter<Core>& stalls_;
     /// A peer that has ended in good order, of which something may lie unread here.
     struct Closed {
         velo_peer* peer;
@@ -86,14 +108,14 @@ class Failures {
 };
 
 /// Looks for peers that have ended, without a word from them.
-template <class Env>
-void Failures<Env>::poll_liveness(uint64_t now) {
+template <class Core>
+void Failures<Core>::poll_liveness(uint64_t now) {
     next_poll_ns_ = now + kPollNs;
     core_.on_node.beat(now);
-    parts_.stalls.check(now);
+    stalls_.check(now);
     std::vector<shm::PeerIndex> died;
     core_.on_node.poll_liveness(died);
-    for (const shm::PeerIndex index : died) peer_ended(parts_.peers.of(VELO_PATH_ON_NODE, index));
+    for (const shm::PeerIndex index : died) peer_ended(peers_.of(VELO_PATH_ON_NODE, index));
     for (const shm::Loss& loss : core_.on_node.take_losses()) report_loss(loss);
     // A host that hears of an end may ask about the peer (velo_claim_report).
     if (!closed_.empty()) finish_closed();
@@ -107,37 +129,37 @@ void Failures<Env>::poll_liveness(uint64_t now) {
                          std::to_string(core_.options.params.timeout) + " s (btl_velo_timeout).");
     }
     if (now >= next_watch_ns_) watch_peers(now);
-    for (size_t index = 0; index < parts_.peers.device().size(); ++index) {
-        velo_peer* peer = parts_.peers.device()[index];
+    for (size_t index = 0; index < peers_.device().size(); ++index) {
+        velo_peer* peer = peers_.device()[index];
         if (peer != nullptr && !peer->ended() && !health::alive(*core_.device, peer->device_addr())) peer_ended(*peer);
     }
 }
 
 /// Notifies the device for which peers something waits. A process that is in MPI and hears nothing waits for any of
 /// those that it has to do with: which of them, the host alone knows.
-template <class Env>
-void Failures<Env>::watch_peers(uint64_t now) {
+template <class Core>
+void Failures<Core>::watch_peers(uint64_t now) {
     next_watch_ns_ = now + kWatchPeersNs;
     if (now - core_.device_event_ns > kQuietNs) health::watch(*core_.device, kNoAddr);
-    for (const velo_peer* peer : parts_.peers.device()) {
+    for (const velo_peer* peer : peers_.device()) {
         if (peer != nullptr && !peer->ended() && !idle(*peer)) health::watch(*core_.device, peer->device_addr());
     }
 }
 
-template <class Env>
-base::Ending Failures<Env>::ending_of(const velo_peer& peer) {
+template <class Core>
+base::Ending Failures<Core>::ending_of(const velo_peer& peer) {
     return core_.on_channel(peer,
                             [&](const auto& channel) { return channel.announced_ending(channel.name_of(peer)); });
 }
 
 /// Messages to a peer that has ended fail when they are tried again. Messages of one that ended in good order are still
 /// received.
-template <class Env>
-void Failures<Env>::peer_ended(velo_peer& peer) {
+template <class Core>
+void Failures<Core>::peer_ended(velo_peer& peer) {
     const bool closed = ending_of(peer) == base::Ending::kClosed;
     peer.state = after(peer.state, closed ? PeerEvent::kClosed : PeerEvent::kFailed);
     peer.lane = nullptr;
-    parts_.queue.unpark(peer);
+    queue_.unpark(peer);
     if (closed) {
         const bool by_device = peer.path == VELO_PATH_DEVICE;
         return closed_.push_back({&peer, by_device ? core_.device->report(kNoAddr).mailbox_written : 0});
@@ -147,23 +169,23 @@ void Failures<Env>::peer_ended(velo_peer& peer) {
 }
 
 /// Nothing more comes from a peer: what waits for it ends with it.
-template <class Env>
-void Failures<Env>::finish(velo_peer& peer) {
+template <class Core>
+void Failures<Core>::finish(velo_peer& peer) {
     std::vector<Cookie> cookies;
-    parts_.pending.for_each([&](const Op& op) {
+    pending_.for_each([&](const Op& op) {
         // The device ends what was posted there by itself.
         if (op.state->peer == &peer && op.by_message()) cookies.push_back(op.cookie);
     });
-    for (const Cookie cookie : cookies) parts_.transfers.end(cookie, Status::kPeerDead, 0);
-    parts_.reserving.peer_failed(peer);
-    parts_.coop.peer_failed(peer);
-    parts_.matching.finished(peer);
+    for (const Cookie cookie : cookies) transfers_.end(cookie, Status::kPeerDead, 0);
+    reserving_.peer_failed(peer);
+    coop_.peer_failed(peer);
+    matching_.finished(peer);
     if (peer.path == VELO_PATH_ON_NODE) finished_.push_back(&peer);
 }
 
 /// Peers that ended in good order, and of which nothing lies unread any more.
-template <class Env>
-void Failures<Env>::finish_closed() {
+template <class Core>
+void Failures<Core>::finish_closed() {
     std::erase_if(closed_, [this](const Closed& closed) {
         velo_peer& peer = *closed.peer;
         const bool on_node = peer.path == VELO_PATH_ON_NODE;
@@ -175,20 +197,20 @@ void Failures<Env>::finish_closed() {
     });
 }
 
-template <class Env>
-void Failures<Env>::announce_ending(base::Ending ending) {
+template <class Core>
+void Failures<Core>::announce_ending(base::Ending ending) {
     // In a child of fork() the segments are not mapped, and its parent lives on.
     if (core_.system.pid() != core_.on_node.address().segment.pid) return;
     core_.on_node.announce_ending(ending);
     if (core_.device) health::announce_ending(*core_.device, ending);
 }
 
-template <class Env>
-bool Failures<Env>::claim_report(const velo_peer& peer) {
+template <class Core>
+bool Failures<Core>::claim_report(const velo_peer& peer) {
     if (peer.path != VELO_PATH_DEVICE) return core_.on_node.claim_report(peer.node_index());
     if (core_.device->traits().elects) return health::claim_report(*core_.device, peer.device_addr());
     // The first of a host that notices. Any may be the only one: a connection is between two processes.
-    for (const velo_peer* other : parts_.peers.on_node()) {
+    for (const velo_peer* other : peers_.on_node()) {
         if (other != nullptr && core_.on_node.announced_ending(other->node_index()) == base::Ending::kFollowed)
             return false;
     }
@@ -197,8 +219,8 @@ bool Failures<Env>::claim_report(const velo_peer& peer) {
 }
 
 /// Once a peer; one that closed its engine, or that was never connected to, is not missed.
-template <class Env>
-void Failures<Env>::report_end(velo_peer& peer) {
+template <class Core>
+void Failures<Core>::report_end(velo_peer& peer) {
     if (peer.end_reported || !peer.connected || peer.reclaimed) return;
     const base::Ending ending = ending_of(peer);
     if (ending == base::Ending::kClosed) return;
@@ -214,8 +236,8 @@ void Failures<Env>::report_end(velo_peer& peer) {
                                           core_.device->report(peer.device_addr()).unreached});
 }
 
-template <class Env>
-void Failures<Env>::report_unreachable(velo_peer& peer, Owed owed, HostState host) {
+template <class Core>
+void Failures<Core>::report_unreachable(velo_peer& peer, Owed owed, HostState host) {
     report_end(peer);
     // The next poll of peers deals with the end.
     const PeerState before = peer.state;
@@ -224,8 +246,8 @@ void Failures<Env>::report_unreachable(velo_peer& peer, Owed owed, HostState hos
     peer.state = before;
 }
 
-template <class Env>
-void Failures<Env>::report_lost(velo_peer* peer, Owed owed, HostState host) {
+template <class Core>
+void Failures<Core>::report_lost(velo_peer* peer, Owed owed, HostState host) {
     if (peer == nullptr || !peer->connected || peer->loss_reported) return;
     if (fate(owed, host, peer->state) != Fate::kLost) return;
     peer->loss_reported = true;
@@ -245,11 +267,23 @@ void Failures<Env>::report_lost(velo_peer* peer, Owed owed, HostState host) {
     core_.end_job(peer->path, peer->name, line);
 }
 
+template <class Core>
+void Failures<Core>::peer_gone(velo_peer& peer, Origin origin) {
+    switch (origin) {
+        case Origin::kHost:
+        case Origin::kCopy: return report_unreachable(peer, Owed::kArrival, core_.host_state);
+        case Origin::kMatchSend: return report_unreachable(peer, Owed::kArrival, matching_.host());
+        case Origin::kMatchReply:
+        case Origin::kControl:
+        case Origin::kPush: return report_end(peer);
+    }
+}
+
 /// Messages to or from a process of this node are lost, so the job cannot go on.
-template <class Env>
-void Failures<Env>::report_loss(const shm::Loss& loss) {
+template <class Core>
+void Failures<Core>::report_loss(const shm::Loss& loss) {
     std::string peer = "process " + std::to_string(loss.pid);
-    const velo_peer* known = loss.known ? parts_.peers.on_node()[loss.peer] : nullptr;
+    const velo_peer* known = loss.known ? peers_.on_node()[loss.peer] : nullptr;
     if (known != nullptr && known->connected) {
         peer = "rank " + std::to_string(known->rank) + " (pid " + std::to_string(loss.pid) + ")";
     }
@@ -281,12 +315,12 @@ void Failures<Env>::report_loss(const shm::Loss& loss) {
 
 /// Gives back what processes of this node held that have ended, each as soon as nothing of it is pending.
 /// Those of the job do not leave before its end; those that it spawned, or met, may come and go without end.
-template <class Env>
-void Failures<Env>::reclaim() {
+template <class Core>
+void Failures<Core>::reclaim() {
     for (size_t i = 0; i < finished_.size(); ++i) {
         velo_peer& peer = *finished_[i];
         if (!idle(peer) || !core_.on_node.disconnect(peer.node_index())) continue;
-        parts_.peers.remove_on_node(peer);
+        peers_.remove_on_node(peer);
         peer.reclaimed = true;
         // Pending requests go the way of messages, which fail.
         peer.direct = false;
@@ -298,17 +332,17 @@ void Failures<Env>::reclaim() {
     }
 }
 
-template <class Env>
-bool Failures<Env>::idle(const velo_peer& peer) const {
+template <class Core>
+bool Failures<Core>::idle(const velo_peer& peer) const {
     if (peer.in_pending) return false;
-    if (parts_.coop.assists(peer)) return false;
+    if (coop_.assists(peer)) return false;
     bool refers = false;
     const auto look_at = [&](const State& state) { refers |= state.peer == &peer; };
-    parts_.transfers.for_each_waiting(look_at);
-    parts_.atomics.for_each_waiting(look_at);
+    transfers_.for_each_waiting(look_at);
+    atomics_.for_each_waiting(look_at);
     // An operation under way, such as a direct copy that another thread makes, has a cookie.
-    if (parts_.pending.taken() != 0) {
-        parts_.pending.for_each([&](const Op& op) { look_at(*op.state); });
+    if (pending_.taken() != 0) {
+        pending_.for_each([&](const Op& op) { look_at(*op.state); });
     }
     return !refers;
 }

@@ -1,7 +1,6 @@
-/// The parts of an engine, and how they find each other.
-///
-/// Each part has state of its own and a header that can be read alone. Parts are generic over `Env`, which
-/// names the types of what they share (Core), of each other (Parts) and of a peer.
+/// The parts of an engine, in the order in which they know each other: each has references to earlier ones.
+/// The few calls the other way go through interfaces that the earlier part declares: PeerEndSink, SendOwner,
+/// CookieOwner, TransferOps, OperationSink.
 #pragma once
 
 #include "velo/core/core.h"
@@ -9,6 +8,7 @@
 #include "velo/core/send_queue.h"
 #include "velo/engine/connector.h"
 #include "velo/engine/failures.h"
+#include "velo/engine/serve.h"
 #include "velo/matching/matching.h"
 #include "velo/rendezvous/atomics.h"
 #include "velo/rendezvous/cookie_table.h"
@@ -24,53 +24,56 @@
 
 namespace velo {
 
-template <class S>
-struct Parts;
+/// Ended operations of the rendezvous, for the parts behind it.
+template <class Core>
+class EndedOperations final : public rma::OperationSink {
+  public:
+    using Transfers = rma::Transfers<Core>;
 
-template <class S>
-struct EngineEnv {
-    using Core = velo::Core<S>;
-    using Parts = velo::Parts<S>;
-    using Peer = velo_peer;
+    [[gnu::cold]] EndedOperations(Core& core, Transfers& transfers, Matching<Core>& matching,
+                                  Failures<Core>& failures)
+        : core_(core), matching_(matching), failures_(failures) {
+        transfers.reports_to(*this);
+    }
+    void fetched(velo_rma_t& op, Status status) override { matching_.receiving.fetched(op, status); }
+    [[gnu::cold]] void peer_gone(velo_peer& peer, const velo_rma_t& op) override {
+        failures_.report_unreachable(peer, Owed::kSource,
+                                     op.owner != 0 ? matching_.host() : core_.host_state);
+    }
+
+  private:
+    Core& core_;
+    Matching<Core>& matching_;
+    Failures<Core>& failures_;
 };
 
 /// Throws base::SetupError.
 template <class S>
 struct Parts {
-    using Env = EngineEnv<S>;
+    using Core = velo::Core<S>;
+    using Transfers = rma::Transfers<Core>;
 
-    [[gnu::cold]] Parts(const EngineOptions& options, const S& system)
-        : core(options, system),
-          queue(core, *this),
-          messages(core, *this),
-          matching(core, *this),
-          rails(core),
-          reserving(core, *this),
-          transfers(core, *this),
-          atomics(core, *this),
-          coop(core, *this),
-          registrations(core),
-          connector(core, *this),
-          failures(core, *this),
-          stalls(core, *this),
-          tracer(core, *this) {}
+    [[gnu::cold]] Parts(const EngineOptions& options, const S& system) : core(options, system) {}
 
-    velo::Core<S> core;
-    Peers peers;
-    SendQueue<Env> queue;
-    EngineMessages<Env> messages;
-    Matching<Env> matching;
+    Core core;
+    Peers peers{};
+    SendQueue<Core> queue{core, peers};
     rma::CookieTable<rma::PendingOp<velo_peer>> pending{rma::kPendingOpsMax};
-    rma::RailDispatch<Env> rails;
-    rma::Reserving<Env> reserving;
-    rma::Transfers<Env> transfers;
-    rma::Atomics<Env> atomics;
-    rma::CoopCopy<Env> coop;
-    rma::Registrations<Env> registrations;
-    Connector<Env> connector;
-    Failures<Env> failures;
-    StallReporter<Env> stalls;
-    CreditTracer<Env> tracer;
+    EngineMessages<Core> messages{core, queue, pending};
+    rma::RailDispatch<Core> rails{core};
+    rma::Reserving<Core> reserving{core, peers, messages, rails};
+    rma::Atomics<Core> atomics{core, pending, messages, rails};
+    rma::CoopCopy<Core> coop{core, pending, messages};
+    Transfers transfers{core, peers, pending, messages, rails, reserving, atomics, coop};
+    rma::Registrations<Core> registrations{core};
+    Matching<Core> matching{core, queue, registrations, transfers};
+    StallReporter<Core> stalls{core, peers, queue, pending, rails, reserving, atomics, coop, transfers};
+    Failures<Core> failures{core,    peers, queue,     pending,  reserving,
+                            atomics, coop,  transfers, matching, stalls};
+    Connector<Core> connector{core, peers, transfers, failures};
+    EndedOperations<Core> ended{core, transfers, matching, failures};
+    Serve<Core> serve{core, pending, messages, transfers, coop, reserving};
+    CreditTracer<Core> tracer{core, peers};
 };
 
 }  // namespace velo

@@ -11,18 +11,20 @@
 #include "match/numbers.h"
 #include "velo/base/copy.h"
 #include "velo/base/spares.h"
+#include "velo/matching/match_peers.h"
 #include "velo/matching/match_requests.h"
+#include "velo/matching/match_sending.h"
+#include "velo/rendezvous/transfers.h"
 
 namespace velo {
 
 /// Owner: Matching. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class MatchReceiving {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-
-    MatchReceiving(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+    MatchReceiving(Core& core, MatchPeers<Core>& peers, const MatchSending<Core>& sending,
+                   rma::Transfers<Core>& transfers)
+        : core_(core), peers_(peers), sending_(sending), transfers_(transfers) {}
     MatchReceiving(const MatchReceiving&) = delete;
     MatchReceiving& operator=(const MatchReceiving&) = delete;
     ~MatchReceiving() {
@@ -70,7 +72,7 @@ class MatchReceiving {
     void on_end(MatchPeer& from, const std::byte* data, uint32_t bytes) {
         match::EndHeader end;
         if (!match::read_header(end, data, bytes) || !receiver_->on_end(from.in, end.age))
-            return parts_.matching.malformed();
+            return peers_.malformed();
         offers_due_ = true;
     }
     /// A peer has failed.
@@ -156,7 +158,9 @@ class MatchReceiving {
     }
 
     Core& core_;
-    Parts& parts_;
+    MatchPeers<Core>& peers_;
+    const MatchSending<Core>& sending_;
+    rma::Transfers<Core>& transfers_;
     std::optional<match::Receiver> receiver_;
     base::Spares<MatchReceive::Fetch> fetches_;
     match::Numbers<MatchReceive> asking_;  ///< receives that wait for the handle of their data
@@ -166,8 +170,8 @@ class MatchReceiving {
     bool offers_due_ = false;
 };
 
-template <class Env>
-inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+inline void MatchReceiving<Core>::on_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     if (bytes < sizeof(match::EagerHeader)) [[unlikely]]
         return on_other_eager(from, data, bytes);
     const match::Arrival arrival = plain_arrival(data, bytes);
@@ -183,8 +187,8 @@ inline void MatchReceiving<Env>::on_eager(MatchPeer& from, const std::byte* data
     matched_now(receive);
 }
 
-template <class Env>
-void MatchReceiving<Env>::on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchReceiving<Core>::on_longer_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     const match::Arrival arrival = plain_arrival(data, bytes);
     match::PostedReceive* const fit = receiver_->match_eager(from.in, arrival);
     if (fit == nullptr) [[unlikely]]
@@ -196,15 +200,15 @@ void MatchReceiving<Env>::on_longer_eager(MatchPeer& from, const std::byte* data
     matched_now(receive);
 }
 
-template <class Env>
-void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
-    if (bytes < sizeof(match::EagerHeader)) return parts_.matching.malformed();
+template <class Core>
+void MatchReceiving<Core>::on_other_eager(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+    if (bytes < sizeof(match::EagerHeader)) return peers_.malformed();
     const auto head = match::EagerHeader::read(data);
     uint64_t number = 0;
     uint32_t header_bytes = sizeof head;
     const bool tells = (head.flags() & match::EagerHeader::kTellsNumber) != 0;
     if (tells) {
-        if (bytes < sizeof head + sizeof number) return parts_.matching.malformed();
+        if (bytes < sizeof head + sizeof number) return peers_.malformed();
         std::memcpy(&number, data + sizeof head, sizeof number);
         header_bytes += sizeof number;
     }
@@ -214,9 +218,9 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
                                     .data = data + header_bytes,
                                     .data_bytes = bytes - header_bytes,
                                     .keeps_number = tells};
-    if (!match::is_of_message(arrival.envelope)) return parts_.matching.malformed();
+    if (!match::is_of_message(arrival.envelope)) return peers_.malformed();
     const match::Receiver::Result result = receiver_->on_eager(from.in, arrival);
-    if (result.outcome == Outcome::kUngranted) return parts_.matching.malformed();
+    if (result.outcome == Outcome::kUngranted) return peers_.malformed();
     if (result.outcome != Outcome::kMatched) {
         if (tells) not_matched(from);
         return;
@@ -225,16 +229,16 @@ void MatchReceiving<Env>::on_other_eager(MatchPeer& from, const std::byte* data,
     matched(receive, MatchReceive::State::kDone, arrival.envelope, arrival.bytes);
     copy_in(receive, 0, arrival.data, arrival.data_bytes);
     tell_if_due(from);
-    if (tells) parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{number});
-    parts_.matching.is_self(from) ? receive_done(receive) : matched_now(receive);
+    if (tells) peers_.tell(from, WireTag::kDone, match::DoneHeader{number});
+    peers_.is_self(from) ? receive_done(receive) : matched_now(receive);
 }
 
-template <class Env>
-void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchReceiving<Core>::on_request(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     using Head = match::EagerHeader;
     match::RequestHeader header;
     if (!match::read_header(header, data, bytes) || from.replies >= kRepliesMax)
-        return parts_.matching.malformed();
+        return peers_.malformed();
     const std::byte* const behind = data + sizeof header;
     const uint64_t bytes_behind = bytes - sizeof header;
     const bool has_data = (header.head.flags() & Head::kHasData) != 0;
@@ -244,7 +248,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
         (header.number & kTellsMatch) != 0 || (has_data && bytes_behind != header.bytes) ||
         (has_handle && (has_data || bytes_behind != sizeof(match::Place))) ||
         (!has_data && !has_handle && bytes_behind != 0))
-        return parts_.matching.malformed();
+        return peers_.malformed();
     const match::Arrival arrival = {.envelope = header.head.envelope(),
                                     .number = header.number | (tells ? kTellsMatch : 0),
                                     .bytes = header.bytes,
@@ -271,7 +275,7 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     }
     if (answer.outcome != Answer::Outcome::kRefused) grant_more(from, header.bytes);
     answer.grant = match::GrantHeader::of(from.in.granted.take_untold());
-    parts_.matching.tell(from, WireTag::kAnswer, answer, true);
+    peers_.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
     if (result.outcome != Outcome::kMatched) return not_matched(from);
     auto& receive = static_cast<MatchReceive&>(*result.receive);
@@ -283,54 +287,54 @@ void MatchReceiving<Env>::on_request(MatchPeer& from, const std::byte* data, uin
     matched(receive, from, arrival.envelope, header.number, header.bytes);
     match::Place place;
     if (has_handle) std::memcpy(&place, behind, sizeof place);
-    if ((has_handle || parts_.matching.is_self(from)) && fitting(receive) != 0) return fetch(receive, place);
+    if ((has_handle || peers_.is_self(from)) && fitting(receive) != 0) return fetch(receive, place);
     if (ask_for_data(receive)) receive_done(receive);
 }
 
 /// The sender of a message waits for its receive.
-template <class Env>
-void MatchReceiving<Env>::not_matched(MatchPeer& from) {
+template <class Core>
+void MatchReceiving<Core>::not_matched(MatchPeer& from) {
     from.asks = true;
-    if (parts_.matching.host() != HostState::kPresent) [[unlikely]]
-        parts_.matching.tell_left(from);
+    if (peers_.host() != HostState::kPresent) [[unlikely]]
+        peers_.tell_left(from);
 }
 
 /// Data that a receive has asked the sender for is lost. Messages that were refused are not: their sender has stayed
 /// for them.
-template <class Env>
-void MatchReceiving<Env>::closed(MatchPeer& peer) {
+template <class Core>
+void MatchReceiving<Core>::closed(MatchPeer& peer) {
     const bool asked = asking_.any_of([&peer](const MatchReceive& receive) { return receive.from == &peer; });
     receiver_->closed(peer.in);
     offers_due_ = true;
-    if (asked) parts_.failures.report_lost(peer.peer, Owed::kSource, parts_.matching.host());
+    if (asked) core_.peer_ends->report_lost(peer.peer, Owed::kSource, peers_.host());
 }
 
-template <class Env>
-bool MatchReceiving<Env>::ask_for_data(MatchReceive& receive) {
+template <class Core>
+bool MatchReceiving<Core>::ask_for_data(MatchReceive& receive) {
     if (fitting(receive) == 0) {
-        parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+        peers_.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
         return true;
     }
     const uint64_t number = asking_.take(receive);
     if (source_gone(receive)) return false;
-    parts_.matching.tell(*receive.from, WireTag::kClearToSend, match::ClearToSendHeader{receive.number, number});
+    peers_.tell(*receive.from, WireTag::kClearToSend, match::ClearToSendHeader{receive.number, number});
     return false;
 }
 
-template <class Env>
-void MatchReceiving<Env>::on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchReceiving<Core>::on_ready(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::ReadyHeader header;
     MatchReceive* const receive =
         match::read_header(header, data, bytes) ? asking_.find(header.receive) : nullptr;
-    if (receive == nullptr || receive->from != &from) return parts_.matching.malformed();
+    if (receive == nullptr || receive->from != &from) return peers_.malformed();
     asking_.release(header.receive);
     fetch(*receive, header.place);
 }
 
-template <class Env>
-void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place) {
-    if (parts_.matching.is_self(*receive.from)) {
-        std::memcpy(receive.buffer, parts_.matching.sending.data_of(*receive.from, receive.number),
+template <class Core>
+void MatchReceiving<Core>::fetch(MatchReceive& receive, const match::Place& place) {
+    if (peers_.is_self(*receive.from)) {
+        std::memcpy(receive.buffer, sending_.data_of(*receive.from, receive.number),
                     fitting(receive));
         return has_data(receive, Status::kOk);
     }
@@ -345,11 +349,11 @@ void MatchReceiving<Env>::fetch(MatchReceive& receive, const match::Place& place
     fetch.remote_address = place.address;
     fetch.remote = place.handle;
     fetch.bytes = fitting(receive);
-    parts_.transfers.post(*receive.from->peer, fetch);
+    transfers_.post(*receive.from->peer, fetch);
 }
 
-template <class Env>
-void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
+template <class Core>
+void MatchReceiving<Core>::fetched(velo_rma_t& rma, Status status) {
     auto& fetch = static_cast<MatchReceive::Fetch&>(rma);
     MatchReceive& receive = *fetch.receive;
     fetches_.give_back(fetch);
@@ -359,24 +363,24 @@ void MatchReceiving<Env>::fetched(velo_rma_t& rma, Status status) {
 }
 
 /// True: the peer that has the data of a message has ended, and the receive goes on waiting.
-template <class Env>
-bool MatchReceiving<Env>::source_gone(const MatchReceive& receive) {
+template <class Core>
+bool MatchReceiving<Core>::source_gone(const MatchReceive& receive) {
     const MatchPeer& from = *receive.from;
-    if (!has_ended(parts_.matching.state_of(from))) [[likely]]
+    if (!has_ended(peers_.state_of(from))) [[likely]]
         return false;
-    parts_.failures.report_lost(from.peer, Owed::kSource, parts_.matching.host());
+    core_.peer_ends->report_lost(from.peer, Owed::kSource, peers_.host());
     return true;
 }
 
-template <class Env>
-void MatchReceiving<Env>::has_data(MatchReceive& receive, Status status) {
+template <class Core>
+void MatchReceiving<Core>::has_data(MatchReceive& receive, Status status) {
     receive.face().status = static_cast<int>(status);
-    parts_.matching.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
+    peers_.tell(*receive.from, WireTag::kDone, match::DoneHeader{receive.number});
     receive_done(receive);
 }
 
-template <class Env>
-void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
+template <class Core>
+void MatchReceiving<Core>::receive_done(MatchReceive& receive) {
     receive.state = MatchReceive::State::kDone;
     velo_match_message* const message = receive.holder;
     if (message == nullptr) [[likely]]
@@ -388,8 +392,8 @@ void MatchReceiving<Env>::receive_done(MatchReceive& receive) {
     }
 }
 
-template <class Env>
-bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
+template <class Core>
+bool MatchReceiving<Core>::post(MatchPeer* from, const match::Envelope& envelope, void* buffer, uint64_t capacity,
                                velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
     const match::RecordRef found = receiver_->post(receive, envelope, from == nullptr ? nullptr : &from->in);
@@ -398,10 +402,10 @@ bool MatchReceiving<Env>::post(MatchPeer* from, const match::Envelope& envelope,
     return false;
 }
 
-template <class Env>
-bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& record) {
+template <class Core>
+bool MatchReceiving<Core>::take_up(MatchReceive& receive, const match::Record& record) {
     const match::Unmatched message(record);
-    MatchPeer& from = parts_.matching.peer_at(message.peer());
+    MatchPeer& from = peers_.at(message.peer());
     const uint64_t number = message.number();
     const uint64_t bytes = message.bytes();
     const bool whole = message.bytes_here() == bytes;
@@ -423,14 +427,14 @@ bool MatchReceiving<Env>::take_up(MatchReceive& receive, const match::Record& re
     if (!whole) {
         if (!ask_for_data(receive)) return false;
     } else if ((number & kTellsMatch) != 0) {
-        parts_.matching.tell(from, WireTag::kDone, match::DoneHeader{receive.number});
+        peers_.tell(from, WireTag::kDone, match::DoneHeader{receive.number});
     }
     receive.state = MatchReceive::State::kDone;
     return true;
 }
 
-template <class Env>
-bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
+template <class Core>
+bool MatchReceiving<Core>::cancel(velo_match_receive_t& face) {
     MatchReceive& receive = MatchReceive::of(face);
     if (receive.state != MatchReceive::State::kPosted) return false;
     receiver_->withdraw(receive);
@@ -438,8 +442,8 @@ bool MatchReceiving<Env>::cancel(velo_match_receive_t& face) {
     return true;
 }
 
-template <class Env>
-bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& envelope,
+template <class Core>
+bool MatchReceiving<Core>::probe(const MatchPeer* from, const match::Envelope& envelope,
                                 velo_match_status_t& status, velo_match_message** message) {
     const match::Receiver::Probed probed = receiver_->probe(envelope, from == nullptr ? nullptr : &from->in);
     if (!probed.found) {
@@ -458,13 +462,13 @@ bool MatchReceiving<Env>::probe(const MatchPeer* from, const match::Envelope& en
     taken->posted = true;
     awaited_.insert(taken);
     taken->data = std::make_unique_for_overwrite<std::byte[]>(probed.bytes);
-    post(&parts_.matching.peer_at(probed.peer), probed.envelope, taken->data.get(), probed.bytes, taken->place);
+    post(&peers_.at(probed.peer), probed.envelope, taken->data.get(), probed.bytes, taken->place);
     MatchReceive::of(taken->place).holder = taken;
     return true;
 }
 
-template <class Env>
-bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
+template <class Core>
+bool MatchReceiving<Core>::receive_message(velo_match_message* message, void* buffer, uint64_t capacity,
                                           velo_match_receive_t& face) {
     auto& receive = *new (&face) MatchReceive(buffer, capacity);
     if (message->posted && !MatchReceive::of(message->place).done()) {
@@ -486,14 +490,14 @@ bool MatchReceiving<Env>::receive_message(velo_match_message* message, void* buf
     return true;
 }
 
-template <class Env>
-void MatchReceiving<Env>::tell_untold(MatchPeer& to) {
+template <class Core>
+void MatchReceiving<Core>::tell_untold(MatchPeer& to) {
     const match::Room room = to.in.granted.take_untold();
-    if (!room.empty()) parts_.matching.tell(to, WireTag::kGrant, match::GrantHeader::of(room));
+    if (!room.empty()) peers_.tell(to, WireTag::kGrant, match::GrantHeader::of(room));
 }
 
-template <class Env>
-void MatchReceiving<Env>::offer(MatchPeer& to) {
+template <class Core>
+void MatchReceiving<Core>::offer(MatchPeer& to) {
     match::Offers::Batch batch;
     if (!receiver_->next_offer(to.in, batch)) return;
     const match::OffersHeader header = {.age = batch.age,
@@ -503,7 +507,7 @@ void MatchReceiving<Env>::offer(MatchPeer& to) {
     std::memcpy(bytes.data(), &header, sizeof header);
     std::memcpy(bytes.data() + sizeof header, batch.receives.data(), header.count * sizeof batch.receives[0]);
     ++core_.counters.match_offers;
-    parts_.matching.tell_bytes(
+    peers_.tell_bytes(
         to, WireTag::kOffers, bytes.data(),
         static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
 }
@@ -511,8 +515,8 @@ void MatchReceiving<Env>::offer(MatchPeer& to) {
 /// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender of
 /// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to
 /// its share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
-template <class Env>
-void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
+template <class Core>
+void MatchReceiving<Core>::grant_more(MatchPeer& to, uint64_t bytes) {
     using match::Room;
     const auto first = static_cast<uint64_t>(core_.options.params.unexpected_granted);
     const bool is_first = to.granted.empty();
@@ -539,15 +543,15 @@ void MatchReceiving<Env>::grant_more(MatchPeer& to, uint64_t bytes) {
     if (!room.empty() && receiver_->grant(to.in, room)) to.granted += room;
 }
 
-template <class Env>
-void MatchReceiving<Env>::drive() {
+template <class Core>
+void MatchReceiving<Core>::drive() {
     offers_due_ = false;
     receiver_->for_each_flagged(
-        [&](const match::Receiver::Sender& sender) { offer(parts_.matching.peer_at(sender.peer)); });
+        [&](const match::Receiver::Sender& sender) { offer(peers_.at(sender.peer)); });
     while (match::Receiver::Sender* const sender = receiver_->next_to_restart()) {
         ++core_.counters.match_offers;
-        parts_.matching.tell(
-            parts_.matching.peer_at(sender->peer), WireTag::kOffers,
+        peers_.tell(
+            peers_.at(sender->peer), WireTag::kOffers,
             match::OffersHeader{.age = receiver_->resend_all(*sender), .count = 0, .resend_all = 1});
     }
 }

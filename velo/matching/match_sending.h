@@ -11,26 +11,28 @@
 #include "match/numbers.h"
 #include "velo/base/spares.h"
 #include "velo/core/send_queue.h"
+#include "velo/matching/match_peers.h"
 #include "velo/matching/match_requests.h"
+#include "velo/rendezvous/registrations.h"
 
 namespace velo {
 
 /// Owner: Matching. Thread: the engine's, under its lock.
-template <class Env>
-class MatchSending {
+template <class Core>
+class MatchSending final : public SendOwner {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-
-    MatchSending(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+    MatchSending(Core& core, MatchPeers<Core>& peers, SendQueue<Core>& queue,
+                 rma::Registrations<Core>& registrations)
+        : core_(core), peers_(peers), queue_(queue), registrations_(registrations) {
+        queue_.belongs(Origin::kMatchSend, *this);
+    }
 
     /// Sends a message of any length, now or later. True: it is done.
     bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
               velo_match_send_t& face);
     /// True: a short message has left, in granted room, and is done. False: nothing has happened.
     [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
-    /// A message that was queued has left, or never will.
-    void left(velo_send_t& message, Status status);
+    void send_ended(velo_send_t& message, Status status) override;
     /// Messages whose data could not be registered before.
     [[nodiscard]] bool due() const { return !unready_.empty(); }
     void drive() {
@@ -63,7 +65,7 @@ class MatchSending {
 
     void on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_grant(MatchPeer& from, match::Room room) {
-        if (!from.out.granted(room)) parts_.matching.malformed();
+        if (!from.out.granted(room)) peers_.malformed();
     }
     void on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes);
     void on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes);
@@ -109,7 +111,7 @@ class MatchSending {
     void make_ready(MatchSend& send, uint64_t receive);
     void send_done(MatchSend& send);
     [[nodiscard]] Fate fate_of(const MatchSend& send) const {
-        return fate(Owed::kReceive, parts_.matching.host(), parts_.matching.state_of(*send.to));
+        return fate(Owed::kReceive, peers_.host(), peers_.state_of(*send.to));
     }
     [[gnu::cold]] void settle_one(MatchSend& send);
     [[nodiscard]] MatchSend* find_send(const MatchPeer& from, uint64_t number) const {
@@ -118,16 +120,18 @@ class MatchSending {
     }
 
     Core& core_;
-    Parts& parts_;
+    MatchPeers<Core>& peers_;
+    SendQueue<Core>& queue_;
+    rma::Registrations<Core>& registrations_;
     match::Numbers<MatchSend> numbers_;
     base::Spares<MatchSend::Message> messages_;
     std::vector<Unready> unready_;
     uint32_t leaving_ = 0;  ///< messages that are in the queue of messages
 };
 
-template <class Env>
-bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
-    if (bytes > std::min(to.eager_bytes_max, kShortBytesMax) || parts_.matching.is_self(to) ||
+template <class Core>
+bool MatchSending<Core>::leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
+    if (bytes > std::min(to.eager_bytes_max, kShortBytesMax) || peers_.is_self(to) ||
         !to.out.take_grant(bytes, false))
         return false;
     const auto head = match::EagerHeader::of(envelope, 0);
@@ -135,7 +139,7 @@ bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelop
                                 .payload = data,
                                 .header_bytes = sizeof head,
                                 .payload_bytes = static_cast<uint32_t>(bytes)};
-    if (parts_.queue.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
+    if (queue_.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
         to.out.give_back_grant(bytes, false);
         return false;
     }
@@ -143,8 +147,8 @@ bool MatchSending<Env>::leaves_now(MatchPeer& to, const match::Envelope& envelop
     return true;
 }
 
-template <class Env>
-bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
+template <class Core>
+bool MatchSending<Core>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
                              bool synchronous, velo_match_send_t& face) {
     auto& send = *new (&face) MatchSend;
     send.to = &to;
@@ -172,8 +176,8 @@ bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, con
         std::memcpy(header.data() + sizeof head, &send.number, sizeof send.number);
         header_bytes += sizeof send.number;
     }
-    if (parts_.matching.is_self(to)) {
-        parts_.matching.loop(WireTag::kEager, {header.data(), header_bytes}, bytes_of(data, bytes));
+    if (peers_.is_self(to)) {
+        peers_.loop(WireTag::kEager, {header.data(), header_bytes}, bytes_of(data, bytes));
         return !synchronous;
     }
     leave(send, WireTag::kEager, {header.data(), header_bytes});
@@ -182,8 +186,8 @@ bool MatchSending<Env>::send(MatchPeer& to, const match::Envelope& envelope, con
     return true;
 }
 
-template <class Env>
-void MatchSending<Env>::left(velo_send_t& message, Status status) {
+template <class Core>
+void MatchSending<Core>::send_ended(velo_send_t& message, Status status) {
     auto& left = static_cast<MatchSend::Message&>(message);
     MatchSend& send = *left.send;
     messages_.give_back(left);
@@ -193,40 +197,40 @@ void MatchSending<Env>::left(velo_send_t& message, Status status) {
     if (send.state == MatchSend::State::kEager) send_done(send);
 }
 
-template <class Env>
-void MatchSending<Env>::settle(MatchPeer& to) {
+template <class Core>
+void MatchSending<Core>::settle(MatchPeer& to) {
     numbers_.for_each([&](MatchSend& send) {
         if (send.to == &to) settle_one(send);
     });
     // Messages that wait were ended with their requests, which may be gone.
-    if (parts_.matching.host() != HostState::kPresent) to.out = {};
+    if (peers_.host() != HostState::kPresent) to.out = {};
 }
 
 /// Ends a message whose peer has left or ended. Of a peer that has failed the host has heard, and its messages go on
 /// waiting.
-template <class Env>
-void MatchSending<Env>::settle_one(MatchSend& send) {
-    if (send.leaving) return;  // left() follows
+template <class Core>
+void MatchSending<Core>::settle_one(MatchSend& send) {
+    if (send.leaving) return;  // send_ended() follows
     const Fate fate = fate_of(send);
-    if (fate == Fate::kLost) return parts_.failures.report_lost(send.to->peer, Owed::kReceive, parts_.matching.host());
-    if (fate == Fate::kVoid && parts_.matching.host() != HostState::kPresent) send_done(send);
+    if (fate == Fate::kLost) return core_.peer_ends->report_lost(send.to->peer, Owed::kReceive, peers_.host());
+    if (fate == Fate::kVoid && peers_.host() != HostState::kPresent) send_done(send);
 }
 
-template <class Env>
-void MatchSending<Env>::pump(MatchPeer& to) {
+template <class Core>
+void MatchSending<Core>::pump(MatchPeer& to) {
     using Next = match::WaitingSends::Machine::Next;
     for (;;) {
         const Next next = to.out.waiting().next(kMatchWindow);
         switch (next.kind) {
             case Next::Kind::kNothing: return;
-            case Next::Kind::kEnd: parts_.matching.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
+            case Next::Kind::kEnd: peers_.tell(to, WireTag::kEnd, match::EndHeader{next.age}); break;
             case Next::Kind::kRequest: request(static_cast<MatchSend&>(*next.ref), next); break;
         }
     }
 }
 
-template <class Env>
-void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Machine::Next& next) {
+template <class Core>
+void MatchSending<Core>::request(MatchSend& send, const match::WaitingSends::Machine::Next& next) {
     ++core_.counters.match_tx_requests;
     MatchPeer& to = *send.to;
     const match::Envelope& envelope = send.pending.envelope;
@@ -234,7 +238,7 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
     const bool in_vain = to.refuses && !next.wanted && send.bytes > kRefusedBytesMax;
     const bool is_long = send.bytes > to.eager_bytes_max || send.fetched;
     const bool with_data = !is_long && !send.leaving && !in_vain;
-    const bool with_handle = !with_data && is_long && !parts_.matching.is_self(to) && expose(send);
+    const bool with_handle = !with_data && is_long && !peers_.is_self(to) && expose(send);
     using Head = match::EagerHeader;
     const uint32_t flags = (send.synchronous ? Head::kTellsNumber : 0) | (next.first ? Head::kFirst : 0) |
                            (with_data ? Head::kHasData : 0) | (with_handle ? Head::kHasHandle : 0) |
@@ -251,16 +255,16 @@ void MatchSending<Env>::request(MatchSend& send, const match::WaitingSends::Mach
         std::memcpy(bytes.data() + header_bytes, &place, sizeof place);
         header_bytes += sizeof place;
     }
-    if (!with_data) return parts_.matching.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
-    if (parts_.matching.is_self(to))
-        return parts_.matching.loop(WireTag::kRequest, {bytes.data(), header_bytes},
+    if (!with_data) return peers_.tell_bytes(to, WireTag::kRequest, bytes.data(), header_bytes);
+    if (peers_.is_self(to))
+        return peers_.loop(WireTag::kRequest, {bytes.data(), header_bytes},
                                     bytes_of(send.data, send.bytes));
     leave(send, WireTag::kRequest, {bytes.data(), header_bytes});
 }
 
-/// Sends a message with all of its data, at once or by left().
-template <class Env>
-void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
+/// Sends a message with all of its data, at once or by send_ended().
+template <class Core>
+void MatchSending<Core>::leave(MatchSend& send, WireTag tag, std::span<const std::byte> header) {
     MatchSend::Message& message = messages_.take();
     VELO_CHECK(header.size() <= message.header.size(), "a header is longer than all kinds of them");
     message.send = &send;
@@ -270,43 +274,43 @@ void MatchSending<Env>::leave(MatchSend& send, WireTag tag, std::span<const std:
     message.data[1] = send.data;
     message.bytes[1] = static_cast<uint32_t>(send.bytes);
     message.tag = static_cast<uint8_t>(tag);
-    send.leaving = !parts_.queue.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
+    send.leaving = !queue_.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
     leaving_ += send.leaving;
     if (!send.leaving) messages_.give_back(message);
 }
 
-template <class Env>
-bool MatchSending<Env>::expose(MatchSend& send) {
-    if (send.registered || parts_.matching.is_self(*send.to)) return true;
-    send.registered = parts_.registrations.add(const_cast<void*>(send.data), send.bytes, kAccessRead,
+template <class Core>
+bool MatchSending<Core>::expose(MatchSend& send) {
+    if (send.registered || peers_.is_self(*send.to)) return true;
+    send.registered = registrations_.add(const_cast<void*>(send.data), send.bytes, kAccessRead,
                                                send.handle) == Status::kOk;
     return send.registered;
 }
 
-template <class Env>
-void MatchSending<Env>::make_ready(MatchSend& send, uint64_t receive) {
+template <class Core>
+void MatchSending<Core>::make_ready(MatchSend& send, uint64_t receive) {
     if (!expose(send)) return unready_.push_back({send.number, receive});
-    parts_.matching.tell(*send.to, WireTag::kReady, match::ReadyHeader{receive, send.place()});
+    peers_.tell(*send.to, WireTag::kReady, match::ReadyHeader{receive, send.place()});
 }
 
-template <class Env>
-void MatchSending<Env>::send_done(MatchSend& send) {
+template <class Core>
+void MatchSending<Core>::send_done(MatchSend& send) {
     tell_choice(send);
-    if (send.registered) parts_.registrations.remove(send.handle);
+    if (send.registered) registrations_.remove(send.handle);
     if (send.number != 0) numbers_.release(send.number);
     core_.events.match_sent(send.face());
 }
 
-template <class Env>
-void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchSending<Core>::on_answer(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     Answer answer;
-    if (!match::read_header(answer, data, bytes)) return parts_.matching.malformed();
+    if (!match::read_header(answer, data, bytes)) return peers_.malformed();
     MatchSend* const send = find_send(from, answer.number);
-    if (send == nullptr || send->state != MatchSend::State::kWaits) return parts_.matching.malformed();
+    if (send == nullptr || send->state != MatchSend::State::kWaits) return peers_.malformed();
     on_grant(from, answer.grant.room());
     match::WaitingSends& waiting = from.out.waiting();
     if (answer.outcome == Answer::Outcome::kRefused) {
-        if (!waiting.refused(*send, answer.age)) return parts_.matching.malformed();
+        if (!waiting.refused(*send, answer.age)) return peers_.malformed();
         ++core_.counters.match_refused;
         from.refuses = true;
         return pump(from);
@@ -314,7 +318,7 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     const bool has_data = answer.outcome != Answer::Outcome::kDataless;
     // A refusal may be of an older age, and the request of this one still be leaving.
     if (send->leaving || (has_data && send->bytes > from.eager_bytes_max) || !from.out.accepted(*send))
-        return parts_.matching.malformed();
+        return peers_.malformed();
     if (!has_data) {
         send->state = MatchSend::State::kDataless;
     } else if (send->synchronous && answer.outcome != Answer::Outcome::kMatched) {
@@ -325,13 +329,13 @@ void MatchSending<Env>::on_answer(MatchPeer& from, const std::byte* data, uint32
     pump(from);
 }
 
-template <class Env>
-void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchSending<Core>::on_offers(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::OffersHeader header;
     decltype(match::Offers::Batch::receives) receives;
     if (!match::read_header(header, data, bytes) || header.count > receives.size() ||
         bytes != sizeof header + header.count * sizeof receives[0])
-        return parts_.matching.malformed();
+        return peers_.malformed();
     std::memcpy(receives.data(), data + sizeof header, header.count * sizeof receives[0]);
     match::WaitingSends& waiting = from.out.waiting();
     if (header.resend_all != 0) {
@@ -343,24 +347,24 @@ void MatchSending<Env>::on_offers(MatchPeer& from, const std::byte* data, uint32
     pump(from);
 }
 
-template <class Env>
-void MatchSending<Env>::on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchSending<Core>::on_clear_to_send(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::ClearToSendHeader header;
     MatchSend* const send =
         match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
-    if (send == nullptr || send->state != MatchSend::State::kDataless) return parts_.matching.malformed();
+    if (send == nullptr || send->state != MatchSend::State::kDataless) return peers_.malformed();
     make_ready(*send, header.receive);
 }
 
-template <class Env>
-void MatchSending<Env>::on_done(MatchPeer& from, const std::byte* data, uint32_t bytes) {
+template <class Core>
+void MatchSending<Core>::on_done(MatchPeer& from, const std::byte* data, uint32_t bytes) {
     match::DoneHeader header;
     MatchSend* const send =
         match::read_header(header, data, bytes) ? find_send(from, header.number) : nullptr;
     const bool expected =
         send != nullptr && !send->leaving &&
         (send->state == MatchSend::State::kDataless || send->state == MatchSend::State::kUnmatched);
-    if (!expected) return parts_.matching.malformed();
+    if (!expected) return peers_.malformed();
     send_done(*send);
 }
 

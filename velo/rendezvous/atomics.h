@@ -7,22 +7,25 @@
 #include "velo/base/check.h"
 #include "velo/base/intrusive_queue.h"
 #include "velo/device/device.h"
+#include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/rail_dispatch.h"
+#include "velo/rendezvous/transfer_ops.h"
 #include "velo/velo.h"
 #include "velo/wire/engine_wire.h"
 
 namespace velo::rma {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class Atomics {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-    using State = TransferState<typename Env::Peer>;
-    using Op = PendingOp<typename Env::Peer>;
+    using State = TransferState<velo_peer>;
+    using Op = PendingOp<velo_peer>;
 
-    Atomics(Core& core, Parts& parts) : core_(core), parts_(parts) {}
+    Atomics(Core& core, CookieTable<Op>& pending, EngineMessages<Core>& messages, RailDispatch<Core>& rails)
+        : core_(core), pending_(pending), messages_(messages), rails_(rails) {}
+    [[gnu::cold]] void reports_to(TransferOps& transfers) { transfers_ = &transfers; }
 
     void enqueue(State& state) { queue_.push_back(&state); }
     /// Queues an atomic that the device did not begin, before those that were posted after it.
@@ -45,15 +48,18 @@ class Atomics {
     Status post_to_device(State& state);
 
     Core& core_;
-    Parts& parts_;
+    CookieTable<Op>& pending_;
+    EngineMessages<Core>& messages_;
+    RailDispatch<Core>& rails_;
+    TransferOps* transfers_ = nullptr;
     base::IntrusiveQueue<Transfer> returned_;  ///< by the device, to be posted again before all others
     base::IntrusiveQueue<Transfer> queue_;     ///< waiting for a cookie, or for the device
 };
 
-template <class Env>
-uint32_t Atomics<Env>::drive() {
+template <class Core>
+uint32_t Atomics<Core>::drive() {
     uint32_t started = 0;
-    while (!empty() && !parts_.pending.full()) {
+    while (!empty() && !pending_.full()) {
         base::IntrusiveQueue<Transfer>& queue = returned_.empty() ? queue_ : returned_;
         auto* state = static_cast<State*>(queue.pop_front());
         if (!post(*state)) {
@@ -66,8 +72,8 @@ uint32_t Atomics<Env>::drive() {
 }
 
 /// Posts an atomic to the device or to its owner. False: the device's queue is full, and the atomic waits.
-template <class Env>
-bool Atomics<Env>::post(State& state) {
+template <class Core>
+bool Atomics<Core>::post(State& state) {
     if (state.peer->path == VELO_PATH_DEVICE) {
         const Status status = post_to_device(state);
         if (status == Status::kOk) return true;
@@ -77,10 +83,10 @@ bool Atomics<Env>::post(State& state) {
         }
     }
     const velo_rma_t& op = *state.op;
-    Op& waiting = *parts_.pending.take();
+    Op& waiting = *pending_.take();
     waiting.kind = Op::Kind::kAtomic;
     waiting.state = &state;
-    parts_.messages.send_control(*state.peer, {.opcode = Opcode::kAtomic,
+    messages_.send_control(*state.peer, {.opcode = Opcode::kAtomic,
                                                .atomic = static_cast<uint8_t>(op.atomic),
                                                .width = static_cast<uint8_t>(op.width),
                                                .cookie = waiting.cookie,
@@ -92,15 +98,15 @@ bool Atomics<Env>::post(State& state) {
 }
 
 /// Posts an atomic to the device. kAgain: its queue is full; kUnsupported: the device does not have this operation.
-template <class Env>
-Status Atomics<Env>::post_to_device(State& state) {
+template <class Core>
+Status Atomics<Core>::post_to_device(State& state) {
     const velo_rma_t& op = *state.op;
     const bool add = op.atomic == VELO_ATOMIC_ADD;
     if (op.width != 8 || op.remote.device_key == 0 || !core_.device->traits().atomics ||
         (!add && op.atomic != VELO_ATOMIC_COMPARE_SWAP)) {
         return Status::kUnsupported;
     }
-    Op& waiting = *parts_.pending.take();
+    Op& waiting = *pending_.take();
     waiting.kind = Op::Kind::kDeviceAtomic;
     waiting.state = &state;
     RmaOperation operation = {.kind = add ? RmaKind::kFetchAdd : RmaKind::kCompareSwap,
@@ -111,21 +117,21 @@ Status Atomics<Env>::post_to_device(State& state) {
                               .bytes = 8,
                               .operand = op.operand,
                               .compare = op.compare};
-    const Status status = parts_.rails.post_atomic(state, waiting, operation);
-    if (status != Status::kOk) parts_.pending.release(waiting);
+    const Status status = rails_.post_atomic(state, waiting, operation);
+    if (status != Status::kOk) pending_.release(waiting);
     return status;
 }
 
-template <class Env>
-void Atomics<Env>::done(State& state, Status status, uint64_t old_value) {
+template <class Core>
+void Atomics<Core>::done(State& state, Status status, uint64_t old_value) {
     velo_rma_t& op = *state.op;
-    if (status == Status::kAtuFault && parts_.transfers.find_remote(state)) {
+    if (status == Status::kAtuFault && transfers_->find_remote(state)) {
         const bool posted = post(state);
         VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
         return;
     }
     if (status == Status::kOk && op.local != nullptr) std::memcpy(op.local, &old_value, op.width);
-    parts_.transfers.finished(op, status);
+    transfers_->finished(op, status);
 }
 
 }  // namespace velo::rma

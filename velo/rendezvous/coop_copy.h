@@ -17,7 +17,9 @@
 #include "velo/base/copy.h"
 #include "velo/base/lock.h"
 #include "velo/device/device.h"
+#include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/transfer_ops.h"
 #include "velo/velo.h"
 #include "velo/wire/engine_wire.h"
 #include "velo/wire/shared_block.h"
@@ -25,12 +27,10 @@
 namespace velo::rma {
 
 /// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
-template <class Env>
+template <class Core>
 class CoopCopy {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-    using Peer = typename Env::Peer;
+    using Peer = velo_peer;
     using State = TransferState<Peer>;
     using Op = PendingOp<Peer>;
 
@@ -38,9 +38,12 @@ class CoopCopy {
     static constexpr uint32_t kBytesMin = 16u << 10;
     static constexpr uint32_t kBlockBytesMax = 64u << 20;
 
-    CoopCopy(Core& core, Parts& parts) : core_(core), parts_(parts) {
+    CoopCopy(Core& core, CookieTable<Op>& pending, EngineMessages<Core>& messages)
+        : core_(core), pending_(pending), messages_(messages) {
         for (uint32_t slot = Core::kCoopBlocks; slot-- > 0;) free_.push_back(static_cast<uint8_t>(slot));
     }
+
+    [[gnu::cold]] void reports_to(TransferOps& transfers) { transfers_ = &transfers; }
 
     /// Takes a chunk of a get over. False: all blocks are in use.
     bool begin(State& state, const Chunk& chunk);
@@ -135,7 +138,9 @@ class CoopCopy {
     void send_done(const Assist& assist, Status status);
 
     Core& core_;
-    Parts& parts_;
+    CookieTable<Op>& pending_;
+    EngineMessages<Core>& messages_;
+    TransferOps* transfers_ = nullptr;
     std::vector<Block> blocks_;  ///< none before the first is used
     std::vector<uint8_t> free_;
     std::vector<uint8_t> active_;
@@ -147,8 +152,8 @@ class CoopCopy {
 // The reader's side.
 
 /// False: all blocks are in use.
-template <class Env>
-bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
+template <class Core>
+bool CoopCopy<Core>::begin(State& state, const Chunk& chunk) {
     if (free_.empty()) return false;
     const velo_rma_t& op = *state.op;
     Peer& peer = *state.peer;
@@ -160,8 +165,8 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
         const Status status = core_.on_node.atu_of(peer.node_index())
                                   .translate(nla, chunk.bytes, op.remote.on_node_key, kAccessRead, address);
         if (status == Status::kOk && address == remote) break;
-        if (!parts_.transfers.find_remote(state)) {
-            parts_.transfers.chunk_done(state, chunk.bytes, Status::kAtuFault);
+        if (!transfers_->find_remote(state)) {
+            transfers_->chunk_done(state, chunk.bytes, Status::kAtuFault);
             return true;
         }
     }
@@ -182,7 +187,7 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     free_.pop_back();
     active_.push_back(slot);
     if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
-    Op& waiting = *parts_.pending.take();
+    Op& waiting = *pending_.take();
     waiting.kind = Op::Kind::kCoopBlock;
     waiting.state = &state;
     waiting.offset = chunk.offset;
@@ -195,8 +200,8 @@ bool CoopCopy<Env>::begin(State& state, const Chunk& chunk) {
     return true;
 }
 
-template <class Env>
-CoopMethod CoopCopy<Env>::method_for(Block& block) {
+template <class Core>
+CoopMethod CoopCopy<Core>::method_for(Block& block) {
     Peer& peer = *block.peer;
     const uint32_t bytes = block.shared.bytes();
     if (((peer.fetched_bytes ^ (peer.fetched_bytes + bytes)) >> kMeasureShift) != 0)
@@ -209,21 +214,21 @@ CoopMethod CoopCopy<Env>::method_for(Block& block) {
 }
 
 /// Without anything measured.
-template <class Env>
-CoopMethod CoopCopy<Env>::ring_to(const Peer& peer) const {
+template <class Core>
+CoopMethod CoopCopy<Core>::ring_to(const Peer& peer) const {
     return core_.on_node.far(peer.node_index()) ? CoopMethod::kRingNontemporal : CoopMethod::kRing;
 }
 
-template <class Env>
-CopyChoice& CoopCopy<Env>::choice(const Block& block) {
+template <class Core>
+CopyChoice& CoopCopy<Core>::choice(const Block& block) {
     std::unique_ptr<CopyChoices>& choices = block.peer->copy_choices;
     if (choices == nullptr) choices = std::make_unique<CopyChoices>();
     return choices->of(block.shared.bytes(), block.both, block.far);
 }
 
 /// A copy of a part of the block took this process so long, and the owner before it.
-template <class Env>
-void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns,
+template <class Core>
+void CoopCopy<Core>::measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns,
                              uint64_t owner_ns) {
     CopyChoice& choice = CoopCopy::choice(block);
     const uint32_t before = choice.switches();
@@ -232,10 +237,10 @@ void CoopCopy<Env>::measured(const Block& block, CoopMethod method, uint64_t byt
 }
 
 /// `named`: the owner is to send this part. Otherwise it takes chunks of it.
-template <class Env>
-void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
+template <class Core>
+void CoopCopy<Core>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
     const CoopCall call = {part.bytes, block.shared.generation(), slot};
-    parts_.messages.send_control(*block.peer,
+    messages_.send_control(*block.peer,
                                  {.opcode = Opcode::kCoop,
                                   .status = static_cast<uint8_t>(named ? ring_to(*block.peer) : block.method),
                                   .cookie = block.waiting->cookie,
@@ -247,8 +252,8 @@ void CoopCopy<Env>::call_owner(const Block& block, base::BlockPart part, uint16_
 }
 
 /// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
-template <class Env>
-uint32_t CoopCopy<Env>::drive_blocks() {
+template <class Core>
+uint32_t CoopCopy<Core>::drive_blocks() {
     uint32_t moved = 0;
     // An upcall may change the list, so nothing of it is held across one.
     for (size_t i = 0; i < active_.size(); ++i) {
@@ -273,8 +278,8 @@ uint32_t CoopCopy<Env>::drive_blocks() {
 }
 
 /// False: there was nothing left to take.
-template <class Env>
-bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
+template <class Core>
+bool CoopCopy<Core>::take_own_chunk(uint32_t slot) {
     Block& block = blocks_[slot];
     const base::BlockPart part =
         block.shared.claim_back(core_.on_node.coop_claims(slot), block.both ? kBytesPerTurn : 0);
@@ -298,7 +303,7 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
     --block.copying;
     if (status == Status::kOk) measured(block, CoopMethod::kDirect, part.bytes, ns);
     if (status == Status::kUnsupported) {
-        parts_.transfers.give_up_direct(*block.peer);
+        transfers_->give_up_direct(*block.peer);
         call_owner(block, part, 0, true);
         return true;
     }
@@ -311,8 +316,8 @@ bool CoopCopy<Env>::take_own_chunk(uint32_t slot) {
 }
 
 /// Nothing of the block can be claimed any more. It ends when all that was claimed is accounted for.
-template <class Env>
-void CoopCopy<Env>::close(Block& block, Status status) {
+template <class Core>
+void CoopCopy<Core>::close(Block& block, Status status) {
     if (block.status == Status::kOk) block.status = status;
     if (block.shared.closed()) return;
     const auto slot = static_cast<uint32_t>(&block - blocks_.data());
@@ -327,8 +332,8 @@ void CoopCopy<Env>::close(Block& block, Status status) {
 }
 
 /// True: the block is done with, and its slot free.
-template <class Env>
-bool CoopCopy<Env>::end_if_done(uint32_t slot) {
+template <class Core>
+bool CoopCopy<Core>::end_if_done(uint32_t slot) {
     Block& block = blocks_[slot];
     if (block.copying != 0 || block.shared.due_bytes() != 0) return false;
     close(block, Status::kOk);
@@ -336,23 +341,23 @@ bool CoopCopy<Env>::end_if_done(uint32_t slot) {
     const Status status = block.status;
     const uint64_t offset = block.offset;
     const uint32_t bytes = block.shared.bytes();
-    parts_.pending.release(*block.waiting);
+    pending_.release(*block.waiting);
     --block.peer->coop_blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));
     if (status == Status::kAtuFault) {
-        parts_.transfers.chunk_refused(state, offset, bytes);
+        transfers_->chunk_refused(state, offset, bytes);
     } else if (status == Status::kBadMemory) {
-        parts_.transfers.memory_refused(state, offset, bytes);
+        transfers_->memory_refused(state, offset, bytes);
     } else {
-        parts_.transfers.chunk_done(state, bytes, status);
+        transfers_->chunk_done(state, bytes, status);
     }
     return true;
 }
 
-template <class Env>
-void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes) {
-    const Op* op = parts_.pending.find(header.cookie);
+template <class Core>
+void CoopCopy<Core>::on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes) {
+    const Op* op = pending_.find(header.cookie);
     const bool written = header.compare != 0;
     const uint64_t length =
         written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(CoopDataHeader));
@@ -381,15 +386,15 @@ void CoopCopy<Env>::on_data(Peer& peer, const EngineHeader& header, const std::b
 }
 
 /// A block's operation ends when everything that was claimed of it is accounted for.
-template <class Env>
-void CoopCopy<Env>::owner_done(const Op& op, Status status, uint64_t missing) {
+template <class Core>
+void CoopCopy<Core>::owner_done(const Op& op, Status status, uint64_t missing) {
     blocks_[op.block].shared.end(missing);
     close(blocks_[op.block], status);
     end_if_done(op.block);
 }
 
-template <class Env>
-void CoopCopy<Env>::peer_failed(Peer& peer) {
+template <class Core>
+void CoopCopy<Core>::peer_failed(Peer& peer) {
     for (Assist& assist : assists_) {
         if (assist.peer == &peer) assist.claims = false, assist.moving = {};
     }
@@ -405,8 +410,8 @@ void CoopCopy<Env>::peer_failed(Peer& peer) {
 
 // The owner's side.
 
-template <class Env>
-void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
+template <class Core>
+void CoopCopy<Core>::on_call(Peer& peer, const EngineHeader& header) {
     const CoopCall call = CoopCall::unpack(header.value);
     Assist assist = {.shared = {call.bytes, call.generation},
                      .peer = &peer,
@@ -440,8 +445,8 @@ void CoopCopy<Env>::on_call(Peer& peer, const EngineHeader& header) {
 
 /// False: more than a peer can have. Its slot serves one block at a time, so an earlier one, of which nothing
 /// is under way here, was moved without us.
-template <class Env>
-bool CoopCopy<Env>::add_assist(const Assist& assist) {
+template <class Core>
+bool CoopCopy<Core>::add_assist(const Assist& assist) {
     uint32_t parts = 0;
     for (Assist& other : assists_) {
         if (other.peer != assist.peer || other.claims != assist.claims) continue;
@@ -458,8 +463,8 @@ bool CoopCopy<Env>::add_assist(const Assist& assist) {
     return true;
 }
 
-template <class Env>
-uint32_t CoopCopy<Env>::drive_assists() {
+template <class Core>
+uint32_t CoopCopy<Core>::drive_assists() {
     if (assisting_) return 0;
     assisting_ = true;
     uint32_t moved = 0;
@@ -474,8 +479,8 @@ uint32_t CoopCopy<Env>::drive_assists() {
 
 /// False: this process's part in the block is over. Only this function takes helps away, so their places
 /// stay while the lock is given up.
-template <class Env>
-bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
+template <class Core>
+bool CoopCopy<Core>::advance_assist(size_t index, uint32_t& moved) {
     Peer& peer = *assists_[index].peer;
     uint32_t turn = 0;
     while (turn < kBytesPerTurn) {
@@ -515,7 +520,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
         Assist& same = assists_[index];
         if (status == Status::kUnsupported) {
             // Not on from here: `assist` may have moved meanwhile.
-            parts_.transfers.give_up_direct(peer);
+            transfers_->give_up_direct(peer);
             return true;
         }
         if (status != Status::kOk) {
@@ -523,7 +528,7 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
             return false;
         }
         core_.counters.rma_put_bytes += part.bytes;
-        parts_.messages.send_control(peer, {.opcode = Opcode::kCoopData,
+        messages_.send_control(peer, {.opcode = Opcode::kCoopData,
                                             .cookie = same.cookie,
                                             .key = header_ns(ns),
                                             .value = part.offset,
@@ -537,14 +542,14 @@ bool CoopCopy<Env>::advance_assist(size_t index, uint32_t& moved) {
 
 /// True: the peer reads this block itself meanwhile, as this process reads its blocks. Two that copy for each other do
 /// so twice as often out of the other's cache, and wait for the same locks of the kernel.
-template <class Env>
-bool CoopCopy<Env>::reads_first(const Assist& assist) const {
+template <class Core>
+bool CoopCopy<Core>::reads_first(const Assist& assist) const {
     return assist.method == CoopMethod::kDirect && assist.peer->direct && assist.peer->coop_blocks != 0;
 }
 
 /// Sends what was claimed through the ring. False: the ring is full, or the peer gone.
-template <class Env>
-bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
+template <class Core>
+bool CoopCopy<Core>::push_pieces(Assist& assist, uint32_t& moved) {
     Peer& peer = *assist.peer;
     const uint32_t piece_max = std::min(
         kPieceBytes, core_.on_node.message_bytes_max() - static_cast<uint32_t>(sizeof(CoopDataHeader)));
@@ -582,9 +587,9 @@ bool CoopCopy<Env>::push_pieces(Assist& assist, uint32_t& moved) {
 }
 
 /// The claimed part will not come.
-template <class Env>
-void CoopCopy<Env>::send_done(const Assist& assist, Status status) {
-    parts_.messages.send_control(*assist.peer, {.opcode = Opcode::kDone,
+template <class Core>
+void CoopCopy<Core>::send_done(const Assist& assist, Status status) {
+    messages_.send_control(*assist.peer, {.opcode = Opcode::kDone,
                                                 .status = static_cast<uint8_t>(status),
                                                 .cookie = assist.cookie,
                                                 .value = assist.moving.bytes});

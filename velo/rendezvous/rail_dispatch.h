@@ -18,11 +18,10 @@ namespace velo::rma {
 }
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class RailDispatch {
   public:
-    using Core = typename Env::Core;
-    using Peer = typename Env::Peer;
+    using Peer = velo_peer;
     using State = TransferState<Peer>;
     using Op = PendingOp<Peer>;
 
@@ -68,8 +67,8 @@ class RailDispatch {
     bool none_reported_ = false;
 };
 
-template <class Env>
-PeerSources& RailDispatch<Env>::make_sources(Peer& peer) {
+template <class Core>
+PeerSources& RailDispatch<Core>::make_sources(Peer& peer) {
     peer.sources = std::make_unique<PeerSources>();
     // On the node nothing but time is taken.
     if (peer.path == VELO_PATH_ON_NODE) peer.sources->direct.bytes_mask = peer.sources->copied.bytes_mask = 0;
@@ -79,8 +78,8 @@ PeerSources& RailDispatch<Env>::make_sources(Peer& peer) {
     return *peer.sources;
 }
 
-template <class Env>
-Status RailDispatch<Env>::post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused) {
+template <class Core>
+Status RailDispatch<Core>::post_chunk(State& state, Op& waiting, RmaOperation& operation, RailMask refused) {
     PeerRails& peer = sources_of(*state.peer).rails;
     if (rails_.sole(peer) && refused == 0) [[likely]] {
         const Status status = core_.device->post(operation);
@@ -90,8 +89,8 @@ Status RailDispatch<Env>::post_chunk(State& state, Op& waiting, RmaOperation& op
     return post_by_choice(state, peer, waiting, operation, refused);
 }
 
-template <class Env>
-Status RailDispatch<Env>::post_by_choice(State& state, PeerRails& peer, Op& waiting, RmaOperation& operation,
+template <class Core>
+Status RailDispatch<Core>::post_by_choice(State& state, PeerRails& peer, Op& waiting, RmaOperation& operation,
                                          RailMask refused) {
     const RailDirection direction = direction_of(operation.kind);
     // A chunk that has failed may have to go by a rail that is not reserved.
@@ -118,8 +117,8 @@ Status RailDispatch<Env>::post_by_choice(State& state, PeerRails& peer, Op& wait
     }
 }
 
-template <class Env>
-Status RailDispatch<Env>::post_atomic(State& state, Op& waiting, RmaOperation& operation) {
+template <class Core>
+Status RailDispatch<Core>::post_atomic(State& state, Op& waiting, RmaOperation& operation) {
     PeerRails& peer = sources_of(*state.peer).rails;
     const uint32_t rail = rails_.pick_for_atomic(peer, state.peer->index, core_.clock.now());
     if (rail == Rails::kFull) return Status::kAgain;
@@ -134,8 +133,8 @@ Status RailDispatch<Env>::post_atomic(State& state, Op& waiting, RmaOperation& o
     return status;
 }
 
-template <class Env>
-inline bool RailDispatch<Env>::account(const Op& waiting, uint64_t bytes, Status status) {
+template <class Core>
+inline bool RailDispatch<Core>::account(const Op& waiting, uint64_t bytes, Status status) {
     if (status == Status::kFailed || status == Status::kNotBegun) [[unlikely]] {
         account_failure(waiting);
         return true;
@@ -149,8 +148,8 @@ inline bool RailDispatch<Env>::account(const Op& waiting, uint64_t bytes, Status
     return false;
 }
 
-template <class Env>
-void RailDispatch<Env>::account_failure(const Op& waiting) {
+template <class Core>
+void RailDispatch<Core>::account_failure(const Op& waiting) {
     Peer& peer = *waiting.state->peer;
     const Rails::Change change = rails_.failed(waiting.rail, sources_of(peer).rails, core_.clock.read());
     if (change == Rails::Change::kNone) return;
@@ -158,9 +157,9 @@ void RailDispatch<Env>::account_failure(const Op& waiting) {
     report(peer, waiting.rail, change, false);
 }
 
-template <class Env>
-void RailDispatch<Env>::report(const Peer& peer, uint32_t rail, Rails::Change change, bool works) {
-    // A single rail has no line of its own: report_none() says all.
+template <class Core>
+void RailDispatch<Core>::report(const Peer& peer, uint32_t rail, Rails::Change change, bool works) {
+    // Of a single one all is said by report_none().
     if (!rails_.several() || lines_ == kLinesMax) return;
     ++lines_;
     std::string text;
@@ -181,8 +180,8 @@ void RailDispatch<Env>::report(const Peer& peer, uint32_t rail, Rails::Change ch
     core_.say(0, text);
 }
 
-template <class Env>
-void RailDispatch<Env>::report_none(const Peer& peer) {
+template <class Core>
+void RailDispatch<Core>::report_none(const Peer& peer) {
     if (std::exchange(none_reported_, true)) return;
     core_.say(0,
               "the device failed a transfer with rank " + std::to_string(peer.rank) +

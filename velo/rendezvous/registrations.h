@@ -9,11 +9,9 @@
 namespace velo::rma {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class Registrations {
   public:
-    using Core = typename Env::Core;
-
     explicit Registrations(Core& core) : core_(core) {}
 
     Status add(void* base, size_t bytes, uint32_t access, velo_handle_t& handle) {

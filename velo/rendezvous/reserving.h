@@ -18,21 +18,22 @@
 namespace velo::rma {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class Reserving {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-    using Peer = typename Env::Peer;
+    using Peer = velo_peer;
     using State = TransferState<Peer>;
     using Op = PendingOp<Peer>;
 
-    Reserving(Core& core, Parts& parts) : core_(core), parts_(parts) {
+    Reserving(Core& core, Peers& peers, EngineMessages<Core>& messages, RailDispatch<Core>& rails)
+        : core_(core), peers_(peers), messages_(messages), rails_(rails) {
         const RailsSettings& settings = core.options.rails;
         if (!core.device || settings.reserve_ns == 0 || settings.rails == 1) return;
         machine_ = std::make_unique<RailReservations>(RailReservations::Settings{
             .rails = settings.rails, .wait_ns = settings.reserve_ns, .seed = core.options.identity.name});
     }
+
+    [[gnu::cold]] void reports_to(TransferOps& transfers) { transfers_ = &transfers; }
 
     /// True: the transfer waits for a rail, and is admitted to the scheduler later.
     bool takes(State& state) {
@@ -98,30 +99,30 @@ class Reserving {
         [[nodiscard]] RailMask usable(const ReservingTransfer& transfer) const {
             Peer& peer = *static_cast<const State&>(transfer).peer;
             if (peer.ended() || !peer.direct || peer.answers > kQueuedMax) return 0;
-            const PeerRails& rails = self.parts_.rails.sources_of(peer).rails;
+            const PeerRails& rails = self.rails_.sources_of(peer).rails;
             const uint64_t now_ns = self.core_.clock.now();
-            return now_ns < rails.reserve_after_ns ? 0 : self.parts_.rails.rails().usable(rails, now_ns);
+            return now_ns < rails.reserve_after_ns ? 0 : self.rails_.rails().usable(rails, now_ns);
         }
         [[nodiscard]] RailMask share(RailMask free, uint64_t bytes) const {
-            return self.parts_.rails.share(free, bytes);
+            return self.rails_.share(free, bytes);
         }
         void send(RailDirection direction, uint32_t rail, const RailMessage& message) const {
-            self.send(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+            self.send(self.peers_.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
         }
         void answer(RailDirection direction, uint32_t rail, const RailMessage& message) const {
-            self.answer(self.parts_.peers.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
+            self.answer(self.peers_.of(VELO_PATH_DEVICE, message.peer), direction, rail, message);
         }
         void late(const ReservingTransfer& transfer) const {
-            self.parts_.rails.sources_of(*static_cast<const State&>(transfer).peer).rails.reserve_after_ns =
+            self.rails_.sources_of(*static_cast<const State&>(transfer).peer).rails.reserve_after_ns =
                 self.core_.clock.now() + kLateWaits * self.core_.options.rails.reserve_ns;
         }
         void begin(ReservingTransfer& transfer) const {
             transfer.first_only = true;
-            self.parts_.transfers.admit(static_cast<State&>(transfer));
+            self.transfers_->admit(static_cast<State&>(transfer));
         }
         void admit(ReservingTransfer& transfer) const {
-            if (transfer.begun) return self.parts_.transfers.open(static_cast<State&>(transfer));
-            self.parts_.transfers.admit(static_cast<State&>(transfer));
+            if (transfer.begun) return self.transfers_->open(static_cast<State&>(transfer));
+            self.transfers_->admit(static_cast<State&>(transfer));
         }
     };
 
@@ -133,18 +134,21 @@ class Reserving {
     void revive();
 
     Core& core_;
-    Parts& parts_;
+    Peers& peers_;
+    EngineMessages<Core>& messages_;
+    RailDispatch<Core>& rails_;
+    TransferOps* transfers_ = nullptr;
     std::unique_ptr<RailReservations> machine_;
 };
 
-template <class Env>
-bool Reserving<Env>::post(State& state) {
+template <class Core>
+bool Reserving<Core>::post(State& state) {
     Peer& peer = *state.peer;
     const velo_rma_t& op = *state.op;
     if (peer.path != VELO_PATH_DEVICE || !peer.direct || peer.ended() || op.remote.device_key == 0)
         return false;
     const uint64_t now_ns = core_.clock.read();
-    if (now_ns < parts_.rails.sources_of(peer).rails.reserve_after_ns) {
+    if (now_ns < rails_.sources_of(peer).rails.reserve_after_ns) {
         machine_->passed_by();
         return false;
     }
@@ -155,11 +159,11 @@ bool Reserving<Env>::post(State& state) {
 
 /// `atomic`: RailMessageKind. `width`: the rail. `last`: the requester sends (puts). `value`: the request's
 /// number. `status`: of a NACK; kUnsupported: this process reserves no such rail.
-template <class Env>
-void Reserving<Env>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+template <class Core>
+void Reserving<Core>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                           Status status) {
     if (peer.ended()) return;
-    parts_.messages.send_control(peer, {.opcode = Opcode::kRail,
+    messages_.send_control(peer, {.opcode = Opcode::kRail,
                                         .atomic = static_cast<uint8_t>(message.kind),
                                         .width = static_cast<uint8_t>(rail),
                                         .status = static_cast<uint8_t>(status),
@@ -167,16 +171,16 @@ void Reserving<Env>::send(Peer& peer, RailDirection direction, uint32_t rail, co
                                         .value = message.number});
 }
 
-template <class Env>
-void Reserving<Env>::answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
+template <class Core>
+void Reserving<Core>::answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                             Status status) {
     if (peer.answers < kAnswersMax) return send(peer, direction, rail, message, status);
     ++core_.counters.engine_malformed;
 }
 
 /// A message of a peer costs one answer at most, and leaves no transfer waiting for longer than its limit.
-template <class Env>
-void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
+template <class Core>
+void Reserving<Core>::receive(Peer& peer, const EngineHeader& header) {
     const auto kind = static_cast<RailMessageKind>(header.atomic);
     const uint32_t rail = header.width;
     if (kind > RailMessageKind::kDone || header.last > 1 || header.value > UINT32_MAX) {
@@ -186,7 +190,7 @@ void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
     if (peer.ended()) return;
     const RailDirection direction = header.last != 0 ? RailDirection::kSending : RailDirection::kReceiving;
     RailMessage message = {.kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
-    if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= parts_.rails.rails().count()) {
+    if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= rails_.rails().count()) {
         message.kind = RailMessageKind::kNack;
         if (kind == RailMessageKind::kRts) answer(peer, direction, rail, message, Status::kUnsupported);
         return;
@@ -203,23 +207,23 @@ void Reserving<Env>::receive(Peer& peer, const EngineHeader& header) {
     }
 }
 
-template <class Env>
-void Reserving<Env>::rail_failed(Peer& peer, uint32_t rail) {
+template <class Core>
+void Reserving<Core>::rail_failed(Peer& peer, uint32_t rail) {
     if (machine_ == nullptr) return;
-    const Rails& rails = parts_.rails.rails();
+    const Rails& rails = rails_.rails();
     if ((rails.out() & rail_bit(rail)) != 0) {
         machine_->rail_died(rail, core_.clock.now(), Host{*this});
-    } else if ((rails.out(parts_.rails.sources_of(peer).rails) & rail_bit(rail)) != 0) {
+    } else if ((rails.out(rails_.sources_of(peer).rails) & rail_bit(rail)) != 0) {
         machine_->path_lost(peer.index, rail, Host{*this});
     }
 }
 
 /// Rails that work again, or that are due for a trial.
-template <class Env>
-void Reserving<Env>::revive() {
+template <class Core>
+void Reserving<Core>::revive() {
     for (RailMask dead = machine_->dead(); dead != 0; dead &= dead - 1) {
         const auto rail = static_cast<uint32_t>(std::countr_zero(dead));
-        if (core_.clock.now() >= parts_.rails.rails().retry_ns(rail)) machine_->rail_revived(rail);
+        if (core_.clock.now() >= rails_.rails().retry_ns(rail)) machine_->rail_revived(rail);
     }
 }
 

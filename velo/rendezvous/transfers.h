@@ -14,12 +14,17 @@
 
 #include "rma/adaptive_window.h"
 #include "rma/chunk_scheduler.h"
-#include "velo/base/endings.h"
 #include "velo/base/text.h"
 #include "velo/device/device.h"
+#include "velo/rendezvous/atomics.h"
 #include "velo/rendezvous/coop_copy.h"
+#include "velo/rendezvous/engine_messages.h"
+#include "velo/rendezvous/operation_sink.h"
 #include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/rail_dispatch.h"
 #include "velo/rendezvous/remedy.h"
+#include "velo/rendezvous/reserving.h"
+#include "velo/rendezvous/transfer_ops.h"
 #include "velo/velo.h"
 #include "velo/wire/atu_table.h"
 #include "velo/wire/engine_wire.h"
@@ -28,21 +33,30 @@
 namespace velo::rma {
 
 /// Owner: the engine. Thread: the engine's, under its lock, which is given up during direct copies.
-template <class Env>
-class Transfers {
+template <class Core>
+class Transfers final : public CookieOwner, public TransferOps {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
-    using Peer = typename Env::Peer;
+    using Peer = velo_peer;
     using State = TransferState<Peer>;
     using Op = PendingOp<Peer>;
     static_assert(sizeof(State) <= sizeof(velo_rma_t::engine));
 
-    Transfers(Core& core, Parts& parts)
+    Transfers(Core& core, const Peers& peers, CookieTable<Op>& pending, EngineMessages<Core>& messages,
+              RailDispatch<Core>& rails, Reserving<Core>& reserving, Atomics<Core>& atomics, CoopCopy<Core>& coop)
         : core_(core),
-          parts_(parts),
+          peers_(peers),
+          pending_(pending),
+          messages_(messages),
+          rails_(rails),
+          reserving_(reserving),
+          atomics_(atomics),
+          coop_(coop),
           scheduler_(static_cast<uint32_t>(core.options.params.outstanding), core.options.window_bytes),
           adaptive_(core.options.chunk_bytes, core.options.window_bytes) {
+        messages_.reports_to(*this);
+        reserving_.reports_to(*this);
+        atomics_.reports_to(*this);
+        coop_.reports_to(*this);
         if (core.options.window_adaptive) scheduler_.set_bytes_max(adaptive_.bytes());
     }
 
@@ -51,20 +65,20 @@ class Transfers {
     /// Issues what may be issued, atomics first. Returns how many chunks and atomics were started.
     uint32_t drive();
     uint32_t take_notifications();
-    /// An answer came to the operation that waits under a cookie; a cookie that nothing waits under is no
-    /// error.
-    void end(Cookie cookie, Status status, uint64_t value);
+    void end(Cookie cookie, Status status, uint64_t value) override;
+    [[gnu::cold]] void reports_to(OperationSink& sink) { sink_ = &sink; }
 
-    // For the other parts of the rendezvous.
-    bool find_remote(State& state);
-    void chunk_refused(State& state, uint64_t offset, uint32_t bytes);
-    [[gnu::cold]] void memory_refused(State& state, uint64_t offset, uint32_t bytes);
-    void chunk_done(State& state, uint32_t bytes, Status status);
-    void finished(velo_rma_t& op, Status status);
-    /// The chunks of a transfer that is filled in may be issued; the first one only, until open(), if it says so.
-    void admit(State& state);
-    void open(State& state) { scheduler_.open(state); }
-    void give_up_direct(Peer& peer);
+    // TransferOps.
+
+    bool find_remote(State& state) override;
+    void chunk_refused(State& state, uint64_t offset, uint32_t bytes) override;
+    [[gnu::cold]] void memory_refused(State& state, uint64_t offset, uint32_t bytes) override;
+    void chunk_done(State& state, uint32_t bytes, Status status) override;
+    void finished(velo_rma_t& op, Status status) override;
+    void admit(State& state) override;
+    void open(State& state) override { scheduler_.open(state); }
+    void give_up_direct(Peer& peer) override;
+
     void report_denied_copies(const Peer& peer);
     [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
     /// Calls visit(state) for each transfer of which something has not been issued.
@@ -74,7 +88,7 @@ class Transfers {
             const auto& state = static_cast<const State&>(transfer);
             if (!state.unadmitted()) visit(state);
         });
-        parts_.reserving.for_each_waiting(visit);
+        reserving_.for_each_waiting(visit);
     }
 
   private:
@@ -110,15 +124,22 @@ class Transfers {
     void measured(const Op& chunk);
 
     Core& core_;
-    Parts& parts_;
+    const Peers& peers_;
+    CookieTable<Op>& pending_;
+    EngineMessages<Core>& messages_;
+    RailDispatch<Core>& rails_;
+    Reserving<Core>& reserving_;
+    Atomics<Core>& atomics_;
+    CoopCopy<Core>& coop_;
     ChunkScheduler scheduler_;
+    OperationSink* sink_ = nullptr;
     AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
     std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others' queues are full
     bool denied_copies_reported_ = false;
 };
 
-template <class Env>
-void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
+template <class Core>
+void Transfers<Core>::post(Peer& peer, velo_rma_t& op) {
     auto* state = new (op.engine) State;
     state->op = &op;
     state->peer = &peer;
@@ -132,7 +153,7 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
     }
     if (op.kind == VELO_RMA_ATOMIC) {
         ++core_.counters.atomics;
-        parts_.atomics.enqueue(*state);
+        atomics_.enqueue(*state);
         drive();
         return;
     }
@@ -140,27 +161,25 @@ void Transfers<Env>::post(Peer& peer, velo_rma_t& op) {
     state->chunk_bytes = core_.options.chunk_bytes;
     if (peer.path == VELO_PATH_ON_NODE) {
         if (op.kind == VELO_RMA_GET) {
-            state->chunk_bytes = CoopCopy<Env>::kBlockBytesMax;
+            state->chunk_bytes = CoopCopy<Core>::kBlockBytesMax;
         } else if (peer.direct) {
             state->chunk_bytes = kDirectChunkBytes;
         }
     }
-    if (!parts_.reserving.takes(*state)) admit(*state);
+    if (!reserving_.takes(*state)) admit(*state);
     drive();
 }
 
-template <class Env>
-void Transfers<Env>::admit(State& state) {
+template <class Core>
+void Transfers<Core>::admit(State& state) {
     const Peer& peer = *state.peer;
     const bool direct = peer.direct && (peer.path == VELO_PATH_ON_NODE || state.op->remote.device_key != 0);
-    PeerSources& sources = parts_.rails.sources_of(*state.peer);
+    PeerSources& sources = rails_.sources_of(*state.peer);
     scheduler_.post(state, direct ? sources.direct : sources.copied);
 }
 
-/// Names the memory of an operation by the registration that holds its address now; for a handle that does
-/// not fit the address, or was revoked. False: there is none, or each one was revoked in its turn.
-template <class Env>
-bool Transfers<Env>::find_remote(State& state) {
+template <class Core>
+bool Transfers<Core>::find_remote(State& state) {
     if (state.finds == kFindsMax) return false;
     ++state.finds;
     ++core_.counters.rma_finds;
@@ -180,9 +199,8 @@ bool Transfers<Env>::find_remote(State& state) {
                      op.remote.on_node_key) == Status::kOk;
 }
 
-/// The owner's table refused a chunk, of which nothing that counts was moved.
-template <class Env>
-void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes) {
+template <class Core>
+void Transfers<Core>::chunk_refused(State& state, uint64_t offset, uint32_t bytes) {
     if (state.status == Status::kOk && find_remote(state)) {
         // Not by the device, whose queue may be full: it has no name for this memory any more.
         const Issued issued = issue({.transfer = &state, .offset = offset, .bytes = bytes});
@@ -192,38 +210,36 @@ void Transfers<Env>::chunk_refused(State& state, uint64_t offset, uint32_t bytes
     }
 }
 
-/// A direct copy ended in EFAULT: its memory is gone, or no other process may touch it (memfd_secret(2), devices').
-/// Both ends then move it by themselves, and find out which.
-template <class Env>
-void Transfers<Env>::memory_refused(State& state, uint64_t offset, uint32_t bytes) {
+template <class Core>
+void Transfers<Core>::memory_refused(State& state, uint64_t offset, uint32_t bytes) {
     if (state.status != Status::kOk) return chunk_done(state, bytes, state.status);
-    Op& waiting = *parts_.pending.take();
+    Op& waiting = *pending_.take();
     waiting.state = &state;
     waiting.offset = offset;
     waiting.bytes = bytes;
     issue_guarded(waiting);
 }
 
-template <class Env>
-uint32_t Transfers<Env>::drive() {
+template <class Core>
+uint32_t Transfers<Core>::drive() {
     // One loop at a time: what is posted while a direct copy is made, without the lock, it takes itself.
     if (core_.driving) return 0;
     core_.driving = true;
-    uint32_t started = parts_.atomics.drive();
+    uint32_t started = atomics_.drive();
     started += drive_scheduler();
     core_.driving = false;
     return started;
 }
 
-template <class Env>
-uint32_t Transfers<Env>::drive_scheduler() {
+template <class Core>
+uint32_t Transfers<Core>::drive_scheduler() {
     if (!repeats_.empty()) drive_repeats();
-    parts_.reserving.drive();
+    reserving_.drive();
     scheduler_.resume();
     Chunk chunk;
     uint64_t copied = 0;
     uint32_t started = 0;
-    while (copied < kDirectBytesPerTurn && !parts_.pending.full() && scheduler_.next(chunk)) {
+    while (copied < kDirectBytesPerTurn && !pending_.full() && scheduler_.next(chunk)) {
         const Issued issued = issue(chunk);
         if (issued == Issued::kHeld) {
             scheduler_.put_back(chunk);
@@ -236,24 +252,24 @@ uint32_t Transfers<Env>::drive_scheduler() {
 }
 
 /// An owner that has to be given a CPU first is no help.
-template <class Env>
-bool Transfers<Env>::may_be_cooperative(const State& state, const Chunk& chunk) const {
+template <class Core>
+bool Transfers<Core>::may_be_cooperative(const State& state, const Chunk& chunk) const {
     const bool alone = core_.options.shares_cpus && state.peer->direct;
-    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopCopy<Env>::kBytesMin &&
+    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopCopy<Core>::kBytesMin &&
            !state.peer->reclaimed;
 }
 
-template <class Env>
-typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
+template <class Core>
+typename Transfers<Core>::Issued Transfers<Core>::issue(const Chunk& chunk) {
     auto& state = static_cast<State&>(*chunk.transfer);
     const Peer& peer = *state.peer;
     const bool on_node = peer.path == VELO_PATH_ON_NODE;
-    if (on_node && may_be_cooperative(state, chunk) && parts_.coop.begin(state, chunk)) {
+    if (on_node && may_be_cooperative(state, chunk) && coop_.begin(state, chunk)) {
         ++core_.counters.rma_chunks;
         return Issued::kBegun;
     }
     // Before the lock is given up for a direct copy: other threads may take all entries meanwhile.
-    Op& waiting = *parts_.pending.take();
+    Op& waiting = *pending_.take();
     waiting.state = &state;
     waiting.offset = chunk.offset;
     waiting.bytes = chunk.bytes;
@@ -261,7 +277,7 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
         const Status status = issue_on_device(waiting, 0);
         if (status == Status::kAgain) {
             ++core_.counters.rma_held;
-            parts_.pending.release(waiting);
+            pending_.release(waiting);
             return Issued::kHeld;
         }
         ++core_.counters.rma_chunks;
@@ -276,8 +292,8 @@ typename Transfers<Env>::Issued Transfers<Env>::issue(const Chunk& chunk) {
 }
 
 /// False: a direct copy is not possible; nothing that counts was moved, and the entry is still taken.
-template <class Env>
-bool Transfers<Env>::issue_direct_on_node(Op& chunk) {
+template <class Core>
+bool Transfers<Core>::issue_direct_on_node(Op& chunk) {
     State& state = *chunk.state;
     const uint32_t bytes = chunk.bytes;
     const bool get = state.op->kind == VELO_RMA_GET;
@@ -289,15 +305,15 @@ bool Transfers<Env>::issue_direct_on_node(Op& chunk) {
         if (status == Status::kUnsupported || status == Status::kBadMemory) return false;
     } while (status == Status::kAtuFault && find_remote(state));
     if (status == Status::kOk) (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
-    parts_.pending.release(chunk);
+    pending_.release(chunk);
     chunk_done(state, bytes, status);
     return true;
 }
 
 /// kAtuFault: the memory is not, or no longer, registered as the operation names it; what was moved does not
 /// count.
-template <class Env>
-Status Transfers<Env>::copy_on_node(const Op& chunk) {
+template <class Core>
+Status Transfers<Core>::copy_on_node(const Op& chunk) {
     const State& state = *chunk.state;
     const velo_rma_t& op = *state.op;
     const base::AtuView& atu = core_.on_node.atu_of(state.peer->node_index());
@@ -311,7 +327,7 @@ Status Transfers<Env>::copy_on_node(const Op& chunk) {
     if (status != Status::kOk || address != remote) return Status::kAtuFault;
     {
         // The state is ours until chunk_done; other threads need not wait for the copy.
-        const typename Env::Core::Release released(core_);
+        const typename Core::Release released(core_);
         status = op.kind == VELO_RMA_GET ? core_.system.copy_from(pid, local, address, chunk.bytes)
                                          : core_.system.copy_to(pid, local, address, chunk.bytes);
     }
@@ -320,8 +336,8 @@ Status Transfers<Env>::copy_on_node(const Op& chunk) {
 
 /// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The entry
 /// is still taken. `refused`: rails that it must not take.
-template <class Env>
-Status Transfers<Env>::issue_on_device(Op& chunk, RailMask refused) {
+template <class Core>
+Status Transfers<Core>::issue_on_device(Op& chunk, RailMask refused) {
     State& state = *chunk.state;
     const velo_rma_t& op = *state.op;
     if (op.remote.device_key == 0) return Status::kUnsupported;
@@ -337,15 +353,15 @@ Status Transfers<Env>::issue_on_device(Op& chunk, RailMask refused) {
                               .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
                               .key = op.remote.device_key,
                               .bytes = chunk.bytes};
-    const Status status = parts_.rails.post_chunk(state, chunk, operation, refused);
-    if (status == Status::kOk) parts_.reserving.chunk_began(state, chunk);
+    const Status status = rails_.post_chunk(state, chunk, operation, refused);
+    if (status == Status::kOk) reserving_.chunk_began(state, chunk);
     return status;
 }
 
 /// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
 /// it twice does no harm.
-template <class Env>
-void Transfers<Env>::repeat(Op& chunk) {
+template <class Core>
+void Transfers<Core>::repeat(Op& chunk) {
     if (chunk.failures < kChunkFailuresMax) {
         const Status status = issue_on_device(chunk, rail_bit(chunk.rail));
         if (status == Status::kAgain) repeats_.push_back(&chunk);
@@ -354,13 +370,13 @@ void Transfers<Env>::repeat(Op& chunk) {
     issue_guarded(chunk);
 }
 
-template <class Env>
-void Transfers<Env>::drive_repeats() {
+template <class Core>
+void Transfers<Core>::drive_repeats() {
     for (Op* chunk : std::exchange(repeats_, {})) repeat(*chunk);
 }
 
-template <class Env>
-void Transfers<Env>::issue_copied(Op& chunk) {
+template <class Core>
+void Transfers<Core>::issue_copied(Op& chunk) {
     const velo_rma_t& op = *chunk.state->op;
     Peer& peer = *chunk.state->peer;
     chunk.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
@@ -369,7 +385,7 @@ void Transfers<Env>::issue_copied(Op& chunk) {
     core_.counters.rma_copied_bytes += chunk.bytes;
     const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
     if (op.kind == VELO_RMA_GET) {
-        parts_.messages.send_control(peer, {.opcode = Opcode::kPull,
+        messages_.send_control(peer, {.opcode = Opcode::kPull,
                                             .cookie = chunk.cookie,
                                             .nla = nla,
                                             .key = op.remote.on_node_key,
@@ -377,7 +393,7 @@ void Transfers<Env>::issue_copied(Op& chunk) {
                                             .value = chunk.bytes});
         return;
     }
-    parts_.messages.start_push(
+    messages_.start_push(
         peer,
         {.opcode = Opcode::kPutData,
          .cookie = chunk.cookie,
@@ -388,20 +404,20 @@ void Transfers<Env>::issue_copied(Op& chunk) {
 }
 
 /// Memory of this chunk may be unmapped, at either end.
-template <class Env>
-void Transfers<Env>::guard(Op& chunk) {
+template <class Core>
+void Transfers<Core>::guard(Op& chunk) {
     chunk.guarded = chunk.state->guarded = true;
     ++core_.counters.rma_guarded;
 }
 
-template <class Env>
-void Transfers<Env>::issue_guarded(Op& chunk) {
+template <class Core>
+void Transfers<Core>::issue_guarded(Op& chunk) {
     guard(chunk);
     issue_copied(chunk);
 }
 
-template <class Env>
-void Transfers<Env>::give_up_direct(Peer& peer) {
+template <class Core>
+void Transfers<Core>::give_up_direct(Peer& peer) {
     if (!peer.direct) return;
     peer.direct = false;
     report_denied_copies(peer);
@@ -409,11 +425,11 @@ void Transfers<Env>::give_up_direct(Peer& peer) {
 
 /// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
 /// while they still connect, in an order that is not the same for all, more than one may tell.
-template <class Env>
-bool Transfers<Env>::claim_denial_report() {
+template <class Core>
+bool Transfers<Core>::claim_denial_report() {
     uint64_t lowest = core_.options.identity.name;
     std::optional<shm::PeerIndex> owner;
-    for (const Peer* peer : parts_.peers.on_node()) {
+    for (const Peer* peer : peers_.on_node()) {
         if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
         lowest = peer->name;
         owner = peer->node_index();
@@ -422,8 +438,8 @@ bool Transfers<Env>::claim_denial_report() {
 }
 
 /// Counts each peer. The user is notified once a node, and once a process in any case at most.
-template <class Env>
-void Transfers<Env>::report_denied_copies(const Peer& peer) {
+template <class Core>
+void Transfers<Core>::report_denied_copies(const Peer& peer) {
     ++core_.counters.rma_fallbacks;
     if (std::exchange(denied_copies_reported_, true) || !claim_denial_report()) return;
     const base::Failure refused = core_.system.refused_copy();
@@ -435,31 +451,28 @@ void Transfers<Env>::report_denied_copies(const Peer& peer) {
                      "kernel.yama.ptrace_scope must not be above 1. Or set btl_velo_single_copy=none to silence this.");
 }
 
-template <class Env>
-void Transfers<Env>::chunk_done(State& state, uint32_t bytes, Status status) {
+template <class Core>
+void Transfers<Core>::chunk_done(State& state, uint32_t bytes, Status status) {
     if (!scheduler_.chunk_done(state, bytes, status)) return;
-    parts_.reserving.transfer_ended(state);
+    reserving_.transfer_ended(state);
     finished(*state.op, state.status);
 }
 
-template <class Env>
-void Transfers<Env>::finished(velo_rma_t& op, Status status) {
+template <class Core>
+void Transfers<Core>::finished(velo_rma_t& op, Status status) {
     if (status != Status::kOk) [[unlikely]]
         report_failed(op, status);
-    if (op.owner != 0) return parts_.matching.receiving.fetched(op, status);
+    if (op.owner != 0) return sink_->fetched(op, status);
     core_.events.rma_done(op, status);
 }
 
 /// Open MPI does not look at the status of a one-sided operation, and a failed get leaves ob1's sender waiting, so
 /// the job ends here. The end of a peer is reported as such.
-template <class Env>
-void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
+template <class Core>
+void Transfers<Core>::report_failed(const velo_rma_t& op, Status status) {
     ++core_.counters.rma_failed;
     Peer& peer = *reinterpret_cast<const State*>(op.engine)->peer;
-    if (status == Status::kPeerDead) {
-        const HostState host = op.owner != 0 ? parts_.matching.host() : core_.host_state;
-        return parts_.failures.report_unreachable(peer, Owed::kSource, host);
-    }
+    if (status == Status::kPeerDead) return sink_->peer_gone(peer, op);
     const char* kind = op.kind == VELO_RMA_GET ? "a get" : op.kind == VELO_RMA_PUT ? "a put" : "an atomic";
     const bool here = status == Status::kBadLocalMemory;
     std::string text = kind;
@@ -471,13 +484,13 @@ void Transfers<Env>::report_failed(const velo_rma_t& op, Status status) {
     core_.end_job(peer.path, peer.name, text);
 }
 
-template <class Env>
-uint32_t Transfers<Env>::take_notifications() {
+template <class Core>
+uint32_t Transfers<Core>::take_notifications() {
     uint32_t taken = 0;
     Notification notification;
     while (core_.device->poll_notification(notification)) {
         ++taken;
-        Op* found = parts_.pending.find_index(notification.cookie);
+        Op* found = pending_.find_index(notification.cookie);
         if (notification.kind != kNotifyRequester || found == nullptr || !found->with_device()) [[unlikely]] {
             ++core_.counters.engine_malformed;
             continue;
@@ -487,50 +500,50 @@ uint32_t Transfers<Env>::take_notifications() {
             continue;
         }
         const Op waiting = *found;
-        parts_.pending.release(*found);
+        pending_.release(*found);
         atomic_ended(waiting, notification.status, notification.value);
     }
     return taken;
 }
 
-template <class Env>
-void Transfers<Env>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
+template <class Core>
+void Transfers<Core>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
     State& state = *waiting.state;
-    if (parts_.rails.atomic_ended(waiting, status)) [[unlikely]]
-        parts_.reserving.rail_failed(*state.peer, waiting.rail);
-    if (status == Status::kNotBegun) return parts_.atomics.requeue(state);
+    if (rails_.atomic_ended(waiting, status)) [[unlikely]]
+        reserving_.rail_failed(*state.peer, waiting.rail);
+    if (status == Status::kNotBegun) return atomics_.requeue(state);
     if (status == Status::kUnsupported) {
         state.op->remote.device_key = 0;  // in a message
-        const bool posted = parts_.atomics.post(state);
+        const bool posted = atomics_.post(state);
         VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
         return;
     }
-    // An atomic that failed may have been carried out, so it is not repeated.
-    parts_.atomics.done(state, status, old_value);
+    // One that failed may have been carried out, so it is not repeated.
+    atomics_.done(state, status, old_value);
 }
 
-template <class Env>
-void Transfers<Env>::device_chunk_ended(Op& chunk, Status status) {
+template <class Core>
+void Transfers<Core>::device_chunk_ended(Op& chunk, Status status) {
     State& state = *chunk.state;
     const bool get = state.op->kind == VELO_RMA_GET;
     const uint32_t bytes = chunk.bytes;
-    const bool failed = parts_.rails.chunk_ended(chunk, direction_of(get ? RmaKind::kGet : RmaKind::kPut), status);
-    parts_.reserving.chunk_ended(state, chunk);
+    const bool failed = rails_.chunk_ended(chunk, direction_of(get ? RmaKind::kGet : RmaKind::kPut), status);
+    reserving_.chunk_ended(state, chunk);
     if (status != Status::kOk || failed) [[unlikely]]
         return device_chunk_failed(chunk, status, failed);
     (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
     if (core_.options.window_adaptive) [[unlikely]]
         measured(chunk);
-    parts_.pending.release(chunk);
+    pending_.release(chunk);
     chunk_done(state, bytes, Status::kOk);
 }
 
 /// `rail_failed`: its rail has failed it, and another one may not.
-template <class Env>
-void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_failed) {
+template <class Core>
+void Transfers<Core>::device_chunk_failed(Op& chunk, Status status, bool rail_failed) {
     State& state = *chunk.state;
     if (rail_failed) {
-        parts_.reserving.rail_failed(*state.peer, chunk.rail);
+        reserving_.rail_failed(*state.peer, chunk.rail);
         ++core_.counters.rma_repeated;
         ++chunk.failures;
         if (state.status == Status::kOk) return repeat(chunk);
@@ -543,7 +556,7 @@ void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_fai
     if (status == Status::kBadMemory) return issue_guarded(chunk);
     const uint64_t offset = chunk.offset;
     const uint32_t bytes = chunk.bytes;
-    parts_.pending.release(chunk);
+    pending_.release(chunk);
     if (status == Status::kAtuFault) {
         chunk_refused(state, offset, bytes);
     } else {
@@ -551,17 +564,17 @@ void Transfers<Env>::device_chunk_failed(Op& chunk, Status status, bool rail_fai
     }
 }
 
-template <class Env>
-void Transfers<Env>::measured(const Op& chunk) {
+template <class Core>
+void Transfers<Core>::measured(const Op& chunk) {
     const uint64_t now_ns = core_.clock.read();
     adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes);
     scheduler_.set_bytes_max(adaptive_.bytes());
 }
 
 /// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
-template <class Env>
-void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
-    Op* found = parts_.pending.find(cookie);
+template <class Core>
+void Transfers<Core>::end(Cookie cookie, Status status, uint64_t value) {
+    Op* found = pending_.find(cookie);
     if (found == nullptr) return;
     if (found->pushing) {
         found->refused = status;
@@ -569,13 +582,13 @@ void Transfers<Env>::end(Cookie cookie, Status status, uint64_t value) {
     }
     if (found->kind == Op::Kind::kCoopBlock) {
         // `value`: bytes that the owner had claimed and will not bring.
-        parts_.coop.owner_done(*found, status, value);
+        coop_.owner_done(*found, status, value);
         return;
     }
     const Op waiting = *found;
-    parts_.pending.release(*found);
+    pending_.release(*found);
     if (waiting.kind == Op::Kind::kAtomic) {
-        parts_.atomics.done(*waiting.state, status, value);
+        atomics_.done(*waiting.state, status, value);
     } else if (status == Status::kAtuFault) {
         chunk_refused(*waiting.state, waiting.offset, waiting.bytes);
     } else {

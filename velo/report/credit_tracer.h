@@ -10,23 +10,22 @@
 #include <string_view>
 
 #include "velo/core/peer.h"
+#include "velo/core/peers.h"
 #include "velo/report/credit_trace.h"
 
 namespace velo {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class CreditTracer {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
     struct Sums {
         uint32_t held = 0;       ///< here, for the mailboxes of all peers
         uint32_t granted = 0;    ///< slots of the own mailbox, granted to peers
         uint32_t available = 0;  ///< data slots of the own mailbox, not granted
     };
 
-    CreditTracer(Core& core, Parts& parts) : core_(core), parts_(parts) { start(); }
+    CreditTracer(Core& core, const Peers& peers) : core_(core), peers_(peers) { start(); }
 
     [[nodiscard]] uint64_t next_sample_ns() const { return next_sample_ns_; }
     void sample(uint64_t now);
@@ -42,14 +41,14 @@ class CreditTracer {
     void for_each_credited(Visit&& visit) const;
 
     Core& core_;
-    Parts& parts_;
+    const Peers& peers_;
     std::unique_ptr<CreditTrace> trace_;
     uint64_t next_sample_ns_ = UINT64_MAX;
 };
 
 /// A trace that cannot be written costs the trace, not the job.
-template <class Env>
-void CreditTracer<Env>::start() {
+template <class Core>
+void CreditTracer<Core>::start() {
     const std::string_view pattern = core_.options.params.trace == nullptr ? "" : core_.options.params.trace;
     const velo_identity_t& identity = core_.options.identity;
     // A fact about all ranks of a node is reported by one of them.
@@ -88,16 +87,16 @@ void CreditTracer<Env>::start() {
 }
 
 /// A write that failed ends the trace.
-template <class Env>
-void CreditTracer<Env>::check() {
+template <class Core>
+void CreditTracer<Core>::check() {
     if (!trace_->failed()) return;
     core_.say(0, trace_->take_error());
     trace_.reset();
     next_sample_ns_ = UINT64_MAX;
 }
 
-template <class Env>
-PeerCredits CreditTracer<Env>::credits_of(const velo_peer& peer, uint64_t now) const {
+template <class Core>
+PeerCredits CreditTracer<Core>::credits_of(const velo_peer& peer, uint64_t now) const {
     const flowctl::FlowControl& flow = core_.packets->flow();
     const DeviceAddr at = peer.device_addr();
     return {.credits = flow.credits(at),
@@ -108,16 +107,16 @@ PeerCredits CreditTracer<Env>::credits_of(const velo_peer& peer, uint64_t now) c
 }
 
 /// Calls visit(peer) for each peer behind the device whose rank is known, also after the host has left it.
-template <class Env>
+template <class Core>
 template <class Visit>
-void CreditTracer<Env>::for_each_credited(Visit&& visit) const {
-    for (const velo_peer* peer : parts_.peers.device()) {
+void CreditTracer<Core>::for_each_credited(Visit&& visit) const {
+    for (const velo_peer* peer : peers_.device()) {
         if (peer != nullptr && peer->pid != 0 && core_.packets->admits(peer->device_addr())) visit(*peer);
     }
 }
 
-template <class Env>
-void CreditTracer<Env>::sample(uint64_t now) {
+template <class Core>
+void CreditTracer<Core>::sample(uint64_t now) {
     next_sample_ns_ = now + static_cast<uint64_t>(core_.options.params.trace_period) * 1'000'000;
     for_each_credited(
         [&](const velo_peer& peer) { trace_->sample(now, peer.index, peer.rank, credits_of(peer, now)); });
@@ -127,8 +126,8 @@ void CreditTracer<Env>::sample(uint64_t now) {
 }
 
 /// Over all peers that are known.
-template <class Env>
-typename CreditTracer<Env>::Sums CreditTracer<Env>::sums() const {
+template <class Core>
+typename CreditTracer<Core>::Sums CreditTracer<Core>::sums() const {
     const flowctl::FlowControl& flow = core_.packets->flow();
     Sums sums;
     for (uint32_t peer = 0; peer < flow.known(); ++peer) {
@@ -141,8 +140,8 @@ typename CreditTracer<Env>::Sums CreditTracer<Env>::sums() const {
     return sums;
 }
 
-template <class Env>
-void CreditTracer<Env>::finish(const velo_counters_t& counters) {
+template <class Core>
+void CreditTracer<Core>::finish(const velo_counters_t& counters) {
     if (!trace_) return;
     const uint64_t now = core_.clock.read();
     sample(now);

@@ -15,22 +15,31 @@
 #include "velo/core/peer.h"
 #include "velo/os/dump_signal.h"
 #include "velo/rendezvous/pending_op.h"
+#include "velo/rendezvous/transfers.h"
 #include "velo/report/stall_report.h"
 
 namespace velo {
 
 /// Owner: the engine. Thread: the engine's, under its lock.
-template <class Env>
+template <class Core>
 class StallReporter {
   public:
-    using Core = typename Env::Core;
-    using Parts = typename Env::Parts;
     using State = rma::TransferState<velo_peer>;
     using Op = rma::PendingOp<velo_peer>;
 
-    StallReporter(Core& core, Parts& parts)
+    StallReporter(Core& core, Peers& peers, const SendQueue<Core>& queue, rma::CookieTable<Op>& pending,
+                  const rma::RailDispatch<Core>& rails, const rma::Reserving<Core>& reserving,
+                  const rma::Atomics<Core>& atomics, const rma::CoopCopy<Core>& coop,
+                  const rma::Transfers<Core>& transfers)
         : core_(core),
-          parts_(parts),
+          peers_(peers),
+          queue_(queue),
+          pending_(pending),
+          rails_(rails),
+          reserving_(reserving),
+          atomics_(atomics),
+          coop_(coop),
+          transfers_(transfers),
           watch_(static_cast<uint64_t>(core.options.params.stall_report) * 1'000'000'000) {
         start();
     }
@@ -54,14 +63,21 @@ class StallReporter {
     static void report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out);
 
     Core& core_;
-    Parts& parts_;
+    Peers& peers_;
+    const SendQueue<Core>& queue_;
+    rma::CookieTable<Op>& pending_;
+    const rma::RailDispatch<Core>& rails_;
+    const rma::Reserving<Core>& reserving_;
+    const rma::Atomics<Core>& atomics_;
+    const rma::CoopCopy<Core>& coop_;
+    const rma::Transfers<Core>& transfers_;
     StallWatch watch_;
     uint64_t period_ns_ = 0;  ///< 0: no reports
     uint64_t next_check_ns_ = 0;
 };
 
-template <class Env>
-void StallReporter<Env>::start() {
+template <class Core>
+void StallReporter<Core>::start() {
     if (const int number = core_.options.params.dump_signal; number != 0) {
         const base::SignalOutcome outcome = base::catch_dump_signal(number);
         if (outcome != base::SignalOutcome::kInstalled) {
@@ -80,37 +96,37 @@ void StallReporter<Env>::start() {
 }
 
 /// Calls visit(peer, word) for whatever waits for a peer; the words change when it moves.
-template <class Env>
+template <class Core>
 template <class Visit>
-void StallReporter<Env>::for_each_wait(Visit&& visit) {
-    parts_.queue.for_each_waiting([&](velo_peer& peer) {
+void StallReporter<Core>::for_each_wait(Visit&& visit) {
+    queue_.for_each_waiting([&](velo_peer& peer) {
         const velo_send_t* first = peer.pending.front();
         if (first == nullptr) return;
         visit(peer, reinterpret_cast<uint64_t>(first));
         visit(peer, first->done);
     });
-    parts_.pending.for_each([&](const Op& op) {
+    pending_.for_each([&](const Op& op) {
         visit(*op.state->peer, static_cast<uint64_t>(op.cookie));
         visit(*op.state->peer, op.received);
-        if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, parts_.coop.ended_bytes(op));
+        if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, coop_.ended_bytes(op));
     });
     const auto transfer = [&](const State& waiting) { visit(*waiting.peer, waiting.issued_bytes); };
-    parts_.transfers.for_each_waiting(transfer);
-    parts_.atomics.for_each_waiting(transfer);
-    parts_.coop.for_each_assist([&](const velo_peer& peer, uint32_t offset, uint32_t left) {
+    transfers_.for_each_waiting(transfer);
+    atomics_.for_each_waiting(transfer);
+    coop_.for_each_assist([&](const velo_peer& peer, uint32_t offset, uint32_t left) {
         visit(peer, uint64_t{offset} << 32 | left);
     });
 }
 
-template <class Env>
-void StallReporter<Env>::check(uint64_t now) {
+template <class Core>
+void StallReporter<Core>::check(uint64_t now) {
     if (period_ns_ == 0) return;
     if (now >= next_check_ns_) check_progress(now);
     if (base::take_dump_request()) report(true);
 }
 
-template <class Env>
-void StallReporter<Env>::check_progress(uint64_t now) {
+template <class Core>
+void StallReporter<Core>::check_progress(uint64_t now) {
     next_check_ns_ = now + period_ns_;
     watch_.begin(now);
     std::vector<std::pair<const velo_peer*, uint64_t>> fingerprints;
@@ -138,8 +154,8 @@ void StallReporter<Env>::check_progress(uint64_t now) {
     }
 }
 
-template <class Env>
-void StallReporter<Env>::report(bool asked_for) {
+template <class Core>
+void StallReporter<Core>::report(bool asked_for) {
     StallReport report;
     report.rank = core_.options.identity.rank;
     report.asked_for = asked_for;
@@ -148,7 +164,7 @@ void StallReporter<Env>::report(bool asked_for) {
         report.device = core_.device->report(kNoAddr);
         report.stall_ns = watch_.age_ns(this);
     }
-    for (const auto* table : {&parts_.peers.on_node(), &parts_.peers.device()}) {
+    for (const auto* table : {&peers_.on_node(), &peers_.device()}) {
         for (velo_peer* peer : *table) {
             if (peer == nullptr) continue;
             const PeerReport entry = report_of(*peer);
@@ -160,8 +176,8 @@ void StallReporter<Env>::report(bool asked_for) {
     core_.log(0, to_text(report));
 }
 
-template <class Env>
-PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
+template <class Core>
+PeerReport StallReporter<Core>::report_of(velo_peer& peer) {
     PeerReport out;
     out.process = {.known = peer.connected,
                    .rank = peer.rank,
@@ -189,8 +205,8 @@ PeerReport StallReporter<Env>::report_of(velo_peer& peer) {
     return out;
 }
 
-template <class Env>
-void StallReporter<Env>::report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out) {
+template <class Core>
+void StallReporter<Core>::report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out) {
     if (peer.copy_choices == nullptr) return;
     peer.copy_choices->for_each_measured([&](uint32_t bytes, bool both, bool far, const rma::CopyChoice& choice) {
         PeerReport::Copies copies = {
@@ -202,12 +218,12 @@ void StallReporter<Env>::report_copies(const velo_peer& peer, std::vector<PeerRe
     });
 }
 
-template <class Env>
-void StallReporter<Env>::report_rails(const velo_peer& peer, std::vector<PeerReport::Rail>& out) {
-    const rma::Rails& rails = parts_.rails.rails();
+template <class Core>
+void StallReporter<Core>::report_rails(const velo_peer& peer, std::vector<PeerReport::Rail>& out) {
+    const rma::Rails& rails = rails_.rails();
     if (!rails.several() || peer.sources == nullptr) return;
     std::array<std::map<const velo_peer*, WaitingOperations>, rma::kRailsMax> held;
-    parts_.pending.for_each([&](const Op& waiting) {
+    pending_.for_each([&](const Op& waiting) {
         if (!waiting.with_device()) return;
         WaitingOperations& operations = held[waiting.rail][waiting.state->peer];
         ++operations.count;
@@ -236,17 +252,17 @@ void StallReporter<Env>::report_rails(const velo_peer& peer, std::vector<PeerRep
 }
 
 /// True: a request to this peer is out on the rail, or its transfers wait for one that another peer has.
-template <class Env>
-bool StallReporter<Env>::report_reservations(const velo_peer& peer, PeerReport::Rail& out) {
+template <class Core>
+bool StallReporter<Core>::report_reservations(const velo_peer& peer, PeerReport::Rail& out) {
     using Reservation = PeerReport::Reservation;
-    const rma::RailReservations* const machine = parts_.reserving.machine();
+    const rma::RailReservations* const machine = reserving_.machine();
     if (machine == nullptr) return false;
     bool waits = false;
-    parts_.reserving.for_each_waiting([&](const State& state) { waits |= state.peer == &peer; });
+    reserving_.for_each_waiting([&](const State& state) { waits |= state.peer == &peer; });
     bool asked = false;
     size_t at = 0;
     const auto add = [&](Reservation::State state, bool puts, uint32_t index) {
-        const velo_peer& other = parts_.peers.of(VELO_PATH_DEVICE, index);
+        const velo_peer& other = peers_.of(VELO_PATH_DEVICE, index);
         out.reservations[at++] = {.state = state, .puts = puts, .known = other.connected, .rank = other.rank};
     };
     for (const bool puts : {false, true}) {
@@ -262,13 +278,13 @@ bool StallReporter<Env>::report_reservations(const velo_peer& peer, PeerReport::
     return asked;
 }
 
-template <class Env>
-void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport::Operations& out) {
+template <class Core>
+void StallReporter<Core>::report_transfers(const velo_peer& peer, PeerReport::Operations& out) {
     const auto count = [](WaitingOperations& operations, uint64_t bytes) {
         ++operations.count;
         operations.bytes += bytes;
     };
-    parts_.pending.for_each([&](const Op& waiting) {
+    pending_.for_each([&](const Op& waiting) {
         if (waiting.state->peer != &peer) return;
         switch (waiting.kind) {
             case Op::Kind::kDirectChunk:
@@ -279,18 +295,18 @@ void StallReporter<Env>::report_transfers(const velo_peer& peer, PeerReport::Ope
             case Op::Kind::kPutChunk: count(out.pushes, waiting.bytes); break;
             case Op::Kind::kDeviceAtomic:
             case Op::Kind::kAtomic: count(out.atomics, 0); break;
-            case Op::Kind::kCoopBlock: count(out.coop_blocks, parts_.coop.left_bytes(waiting)); break;
+            case Op::Kind::kCoopBlock: count(out.coop_blocks, coop_.left_bytes(waiting)); break;
         }
     });
-    parts_.transfers.for_each_waiting([&](const State& state) {
+    transfers_.for_each_waiting([&](const State& state) {
         if (state.peer != &peer) return;
         const bool get = state.op->kind == VELO_RMA_GET;
         count(get ? out.gets : out.puts, state.bytes - state.issued_bytes);
     });
-    parts_.atomics.for_each_waiting([&](const State& state) {
+    atomics_.for_each_waiting([&](const State& state) {
         if (state.peer == &peer) count(out.atomics, 0);
     });
-    parts_.coop.for_each_assist([&](const velo_peer& other, uint32_t, uint32_t left) {
+    coop_.for_each_assist([&](const velo_peer& other, uint32_t, uint32_t left) {
         if (&other == &peer) count(out.assists, left);
     });
 }
