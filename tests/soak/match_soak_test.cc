@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/soak/match_player.h"
+#include "tests/unit/match_leave.h"
 
 namespace velo::test {
 namespace {
@@ -225,7 +226,7 @@ class Process final : public MatchPlayer::World {
             progress();
         }
         player_->finish();
-        leave();
+        leave_mpi(rank_.engine, [this] { progress(); });
         for (const std::string& fault : player_->rules.faults()) ADD_FAILURE() << "process " << index_ << ": " << fault;
         for (const Failed& failure : rank_.failures) ADD_FAILURE() << "process " << index_ << ": " << failure.line;
         EXPECT_TRUE(rank_.ended.empty()) << "process " << index_ << " takes an end for a failure";
@@ -261,17 +262,6 @@ class Process final : public MatchPlayer::World {
                          sizeof error) != VELO_OK)
             throw std::runtime_error(error);
         return peer;
-    }
-    /// The end of MPI, as the components make it.
-    void leave() {
-        velo_host_t rest = {};
-        rest.accepts = [](void*, uint8_t) { return true; };
-        rest.receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {};
-        velo_leave(rank_.engine, &rest);
-        velo_match_leave(rank_.engine);
-        while (velo_match_owes(rank_.engine)) progress();
-        velo_match_close(rank_.engine);
-        while (velo_busy(rank_.engine)) progress();
     }
 
     Config config_;

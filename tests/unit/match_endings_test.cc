@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "tests/unit/job.h"
+#include "tests/unit/match_leave.h"
 #include "velo/velo_match.h"
 
 namespace velo::test {
@@ -65,14 +66,7 @@ class Matcher {
     }
     /// The end of MPI, as the component makes it, but for velo_close.
     void leave() {
-        velo_host_t rest = {};
-        rest.accepts = [](void*, uint8_t) { return true; };
-        rest.receive = [](void*, velo_path_t, void*, uint8_t, void*, size_t) {};
-        velo_leave(rank_.engine, &rest);
-        velo_match_leave(rank_.engine);
-        while (velo_match_owes(rank_.engine)) velo_progress(rank_.engine);
-        velo_match_close(rank_.engine);
-        while (velo_busy(rank_.engine)) velo_progress(rank_.engine);
+        leave_mpi(rank_.engine, [this] { velo_progress(rank_.engine); });
     }
     [[nodiscard]] const std::vector<Failed>& failures() const { return rank_.failures; }
     [[nodiscard]] const std::vector<velo_end_t>& ended() const { return rank_.ended; }

@@ -227,15 +227,21 @@ TEST(OfiDevice, what_a_device_sent_before_it_closed_is_read_afterwards) {
     EXPECT_EQ(fabric[1].announced_ending(from), base::Ending::kClosed);
 }
 
-TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_is_closed) {
-    sockaddr_in address = {};
+/// Listens at a free port of loopback, with a queue of this length; `address` is its. Negative: errno says why.
+int listener_of(int queue, sockaddr_in& address) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(listen(listener, 4), 0);
     socklen_t bytes = sizeof address;
-    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    auto* const at = reinterpret_cast<sockaddr*>(&address);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || bind(listener, at, bytes) != 0 || listen(listener, queue) != 0) return -1;
+    return getsockname(listener, at, &bytes) == 0 ? listener : -1;
+}
+
+TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_is_closed) {
+    sockaddr_in address = {};
+    const int listener = listener_of(4, address);
+    ASSERT_GE(listener, 0);
     const auto name = std::as_bytes(std::span(&address, 1));
     HostProbe probe;
     const size_t files = open_files();
@@ -257,13 +263,8 @@ TEST(HostProbe, a_port_that_nothing_accepts_at_is_a_process_that_runs_until_it_i
 /// As a kernel with net.ipv4.tcp_abort_on_overflow does it, and a process that ends with a connection in its queue.
 TEST(HostProbe, a_connection_that_is_reset_is_no_end_and_the_next_one_tells) {
     sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    ASSERT_EQ(listen(listener, 0), 0);
-    socklen_t bytes = sizeof address;
-    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    const int listener = listener_of(0, address);
+    ASSERT_GE(listener, 0);
     const auto name = std::as_bytes(std::span(&address, 1));
     // The only place of the queue is taken, so the probe is connected once that is free, and not in its first call.
     const int filler = socket(AF_INET, SOCK_STREAM, 0);

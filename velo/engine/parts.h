@@ -68,8 +68,7 @@ struct Parts {
     rma::Registrations<Core> registrations{core};
     Matching<Core> matching{core, queue, registrations, transfers};
     StallReporter<Core> stalls{core, peers, queue, pending, rails, reserving, atomics, coop, transfers};
-    Failures<Core> failures{core,    peers, queue,     pending,  reserving,
-                            atomics, coop,  transfers, matching, stalls};
+    Failures<Core> failures{core, peers, queue, pending, reserving, atomics, coop, transfers, matching, stalls};
     Connector<Core> connector{core, peers, transfers, failures};
     EndedOperations<Core> ended{core, transfers, matching, failures};
     Serve<Core> serve{core, pending, messages, transfers, coop, reserving};
