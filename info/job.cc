@@ -189,9 +189,9 @@ std::string protocols_text(const Job& job, const Settings& settings) {
            packets_for(sent + kMatchHeaderBytes), packets);
     if (job.direct()) {
         append(text,
-               "           above %10u  rendezvous: RMA gets of %d bytes, %d at a time (btl_velo_chunk, "
-               "btl_velo_outstanding)\n",
-               sent, options.params.chunk, options.params.outstanding);
+               "           above %10u  rendezvous: RMA gets of %u bytes, %llu at a time (btl_velo_chunk, "
+               "btl_velo_window_bytes)\n",
+               sent, options.chunk_bytes, number(options.window_bytes / options.chunk_bytes));
     } else {
         append(text,
                "           above %10u  rendezvous: the receiver fetches, in messages of up to %u bytes\n",

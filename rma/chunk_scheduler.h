@@ -106,8 +106,10 @@ class ChunkScheduler {
     static constexpr uint64_t kChunkBytesMax = std::numeric_limits<decltype(Chunk::bytes)>::max();
 
     explicit ChunkScheduler(uint32_t chunks_max, uint64_t bytes_max = UINT64_MAX)
-        : chunks_max_(chunks_max), waiting_(chunks_max), slow_(chunks_max) {
-        set_bytes_max(bytes_max);
+        : chunks_max_(chunks_max),
+          bytes_max_(std::min(bytes_max, kBytesMax)),
+          waiting_(chunks_max),
+          slow_(chunks_max) {
         VELO_CHECK(chunks_max > 0 && bytes_max > 0, "a window of %u chunks, %llu bytes", chunks_max,
                    number(bytes_max));
     }
@@ -130,8 +132,7 @@ class ChunkScheduler {
         if (rested && !transfer.all_issued()) enqueue(transfer);
     }
 
-    /// The next chunk that may be issued now. False: none until chunk_done(), post(), resume() or a larger
-    /// window.
+    /// The next chunk that may be issued now. False: none until chunk_done(), post() or resume().
     bool next(Chunk& chunk) {
         Source* source = fewest();
         if (source == nullptr) return none();
@@ -208,9 +209,6 @@ class ChunkScheduler {
         }
         return transfer.outstanding == 0 && transfer.all_issued();
     }
-
-    /// The window in bytes, from now on. Chunks under way beyond it end as they would have.
-    void set_bytes_max(uint64_t bytes_max) { bytes_max_ = std::clamp<uint64_t>(bytes_max, 1, kBytesMax); }
 
     /// Shows every transfer of which something has not been issued.
     template <class Visit>

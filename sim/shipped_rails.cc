@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "velo/base/check.h"
+#include "velo/options/engine_options.h"
 #include "velo/options/params_default.h"
 
 namespace velo::sim {
@@ -67,11 +68,10 @@ rma::RailsSettings ShippedRails::settings_of(const RailsConfig& config) {
 
 ShippedRails::ShippedRails(const RailsConfig& config, Host& host)
     : settings_(settings_of(config)), chunk_bytes_(config.chunk_bytes), host_(host) {
-    const auto window = static_cast<uint32_t>(params_default().outstanding);
     const uint32_t processes = config.nodes * config.processes_per_node;
     for (uint32_t process = 0; process < processes; ++process) {
         Process& made = processes_.emplace_back(Process{.rails = rma::Rails(settings_),
-                                                        .scheduler = rma::ChunkScheduler(window),
+                                                        .scheduler = rma::ChunkScheduler(kWindowChunks),
                                                         .machine = nullptr,
                                                         .peers = {}});
         // With one rail the engine reserves nothing.

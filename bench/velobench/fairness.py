@@ -11,9 +11,9 @@ PORT = 4  # times the rate of the fast sender
 FAST = "1-0"
 CASES = {
     **links.WINDOWS,
-    "small": {"btl_velo_outstanding": 2},
-    "one-chunk": {"btl_velo_outstanding": 1},
-    "no-window": {"btl_velo_outstanding": 256, "btl_velo_window_bytes": 1 << 30},
+    "small": {"btl_velo_chunk": 128 << 10, "btl_velo_window_bytes": 256 << 10},
+    "one-chunk": {"btl_velo_window_bytes": 256 << 10},
+    "no-window": {"btl_velo_window_bytes": 256 * (256 << 10)},
 }
 
 
@@ -21,7 +21,7 @@ def arguments(given):
     options = parser("fairness", __doc__)
     add = options.add_argument
     add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
-        help="of default (8 chunks of 32 KiB), as-without-link (8 of 256 KiB), adaptive (of 16 KiB), small (2 of "
+        help="of default (8 chunks of 32 KiB), as-without-link (8 of 256 KiB), small (2 of "
              "128 KiB), one-chunk (of 256 KiB), no-window (256 of 256 KiB) (default: all)")
     add("--slow", type=numbers(0, "numbers of slow senders"), default=[0, 1, 4], metavar="LIST",
         help="numbers of slow senders, 0 in front (default: 0,1,4)")

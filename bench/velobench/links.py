@@ -10,7 +10,6 @@ from .options import folder, number
 WINDOWS = {
     "default": {},
     "as-without-link": {"btl_velo_window_bytes": 2 << 20},
-    "adaptive": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window": "adaptive"},
 }
 
 

@@ -10,9 +10,9 @@ from .stats import Samples
 BUFFER = 256 << 10
 # A window of one buffer is RDRP's advice: what the receiver asks for then never waits in the network.
 CASES = {
-    "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_outstanding": 256, "btl_velo_window_bytes": 1 << 30},
+    "one-get": {"btl_velo_chunk": 8 << 20, "btl_velo_window_bytes": 1 << 30},
     **links.WINDOWS,
-    "window": {"btl_velo_chunk": 16 << 10, "btl_velo_outstanding": 256, "btl_velo_window_bytes": BUFFER},
+    "window": {"btl_velo_chunk": 16 << 10, "btl_velo_window_bytes": BUFFER},
 }
 
 
@@ -20,7 +20,7 @@ def arguments(given):
     options = parser("saturation", __doc__)
     add = options.add_argument
     add("--cases", type=words(*CASES), default=list(CASES), metavar="LIST",
-        help="of one-get (a message is one get), default, as-without-link (8 chunks of 256 KiB), adaptive, window "
+        help="of one-get (a message is one get), default, as-without-link (8 chunks of 256 KiB), window "
              "(RDRP, a buffer's worth in 16 parts) (default: all)")
     add("--senders", type=number(1, 64), default=8, metavar="N", help="default: 8")
     add("--receivers", type=number(2, 64), default=4, metavar="N", help="with the slow one (default: 4)")

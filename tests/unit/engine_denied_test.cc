@@ -186,7 +186,7 @@ TEST(EngineFullDevice, makes_chunks_and_atomics_wait_and_copies_nothing) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
     params.chunk = 4096;
-    params.outstanding = 256;
+    params.window_bytes = 256 * 4096;
     Job job(2, params);
     auto theirs = pattern(3'000'000, 4);
     std::vector<std::byte> ours(theirs.size());

@@ -313,7 +313,6 @@ TEST_P(EngineRailDeathsOf, thousands_of_them_lose_nothing) {
     const char* given = std::getenv("VELO_TEST_DEATHS");
     const uint64_t deaths = given != nullptr ? std::strtoull(given, nullptr, 10) : 2000;
     velo_params_t params = rails_params(4, GetParam());
-    params.outstanding = 8;
     params.faults = "seed=11,port_flap=0.005:10us";
     Job job(3, params);
     std::mt19937 random(4);

@@ -233,22 +233,23 @@ TEST(Options, unknown_words_are_refused_with_the_known_ones) {
         refused(&P::stealing, "turn", {"btl_velo_stealing", "turn", "turns", "paper"});
         refused(&P::growth, "cubic", {"btl_velo_growth", "cubic", "linear", "exponential"});
         refused(&P::single_copy, "xpmem", {"btl_velo_single_copy", "xpmem", "cma", "none"});
-        refused(&P::window, "auto", {"btl_velo_window", "auto", "fixed", "adaptive"});
         refused(&P::block_way, "kernel", {"btl_velo_block_way", "kernel", "measured", "ring", "nontemporal", "direct"});
     }
 }
 
-TEST(Options, the_window_holds_a_chunk_at_least_and_what_outstanding_says_if_nothing_is_said) {
+TEST(Options, the_window_holds_a_chunk_at_least_and_eight_if_nothing_is_said) {
     velo_params_t params = defaults();
     params.chunk = 65536;
-    params.outstanding = 3;
-    const auto window_of = [&] { return make_options(params, {}, {}, {}); };
-    EXPECT_EQ(window_of().window_bytes, 3u * 65536);
-    EXPECT_FALSE(window_of().window_adaptive);
-    params.window = "adaptive";
-    params.window_bytes = 65536;
-    EXPECT_EQ(window_of().window_bytes, 65536u);
-    EXPECT_TRUE(window_of().window_adaptive);
+    const auto expect_window = [&](int given, uint64_t bytes, uint32_t chunks) {
+        params.window_bytes = given;
+        const EngineOptions options = make_options(params, {}, {}, {});
+        EXPECT_EQ(options.window_bytes, bytes);
+        EXPECT_EQ(options.window_chunks, chunks) << given;
+    };
+    expect_window(0, 8u * 65536, 8);
+    expect_window(65536, 65536, 8);
+    expect_window(20 * 65536, 20u * 65536, 20);
+    expect_window(1 << 30, 1u << 30, 256);
     params.window_bytes = 65535;
     expect_names(error_of(params), {"btl_velo_window_bytes=65535", "btl_velo_chunk=65536"});
 }
@@ -271,7 +272,6 @@ TEST(Options, the_window_is_what_an_emulated_network_holds_unless_something_else
     expect_window(1 << 30, 262144, 8 * 262144, nothing);
     expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.link = 0; });
     expect_window(262144, 262144, 1 << 20, [](velo_params_t& params) { params.window_bytes = 1 << 20; });
-    expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.window = "adaptive"; });
     expect_window(262144, 8192, 8 * 8192, [](velo_params_t& params) { params.chunk = 8192; });
 }
 

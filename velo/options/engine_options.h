@@ -16,6 +16,10 @@
 
 namespace velo {
 
+/// Chunks under way at a time, unless the user gives a window for more (RDRP 4.1): several rails and several peers
+/// have work while an ended chunk is followed by the next one.
+inline constexpr uint32_t kWindowChunks = 8;
+
 struct EngineOptions {
     velo_identity_t identity{};
     velo_host_t host{};
@@ -34,7 +38,7 @@ struct EngineOptions {
     std::optional<CoopMethod> block_way;  ///< of blocks between processes of the node; none: as measured
     uint32_t chunk_bytes = 262144;       ///< most of one get or put through the device
     uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
-    bool window_adaptive = false;        ///< less, by measuring
+    uint32_t window_chunks = kWindowChunks;  ///< most under way in all, on the node too
     rma::RailsSettings rails;
     std::optional<rma::StaticAllocation> static_rails;  ///< of the job's nodes, under that policy
     /// Rails on which a node of the job sends under static allocation; 0: another policy, or no such node.

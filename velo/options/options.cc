@@ -309,26 +309,24 @@ constexpr uint32_t kPortsMost = 8;  // that the parameter can be
 /// The window of transfers (RDRP 4.1).
 void set_window(EngineOptions& options) {
     const velo_params_t& params = options.params;
-    const std::string_view window = params.window;
-    if (window != "fixed" && window != "adaptive") {
-        throw SetupError("btl_velo_window=" + std::string(window) + " is not one of fixed, adaptive");
-    }
-    options.window_adaptive = window == "adaptive";
     const auto chunk = static_cast<uint64_t>(params.chunk);
-    const auto chunks = static_cast<uint64_t>(params.outstanding);
     const auto bytes = static_cast<uint64_t>(params.window_bytes);
     if (bytes != 0 && bytes < chunk) {
         throw SetupError("btl_velo_window_bytes=" + std::to_string(bytes) + " is less than btl_velo_chunk=" +
                          std::to_string(chunk) + "; a chunk must fit into the window: raise one or lower the other");
     }
     options.chunk_bytes = static_cast<uint32_t>(chunk);
-    options.window_bytes = bytes != 0 ? bytes : chunks * chunk;
-    if (bytes != 0 || options.window_adaptive || params.link == 0) return;
+    options.window_bytes = bytes != 0 ? bytes : kWindowChunks * chunk;
+    // A window for the device alone takes none from transfers on the node.
+    constexpr uint64_t kWindowChunksMost = 256;
+    options.window_chunks = static_cast<uint32_t>(
+        std::clamp<uint64_t>(options.window_bytes / chunk, kWindowChunks, kWindowChunksMost));
+    if (bytes != 0 || params.link == 0) return;
     // Nothing is asked for beyond what the network holds, so that nothing stands in senders' ports (RDRP 4.1).
     constexpr uint64_t kChunkBytesMin = 4096;
     const auto held = static_cast<uint64_t>(params.link_buffer);
-    options.chunk_bytes = static_cast<uint32_t>(std::clamp(held / chunks, kChunkBytesMin, chunk));
-    options.window_bytes = std::max<uint64_t>(std::min(held, chunks * chunk), options.chunk_bytes);
+    options.chunk_bytes = static_cast<uint32_t>(std::clamp(held / kWindowChunks, kChunkBytesMin, chunk));
+    options.window_bytes = std::max<uint64_t>(std::min(held, kWindowChunks * chunk), options.chunk_bytes);
 }
 
 /// Rails of the device and their allocation (RAILS). Numbers of nodes come from the job, so all its processes find the

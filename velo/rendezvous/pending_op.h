@@ -37,7 +37,6 @@ struct PendingOp : CookieEntry {
     uint32_t bytes = 0;
     uint64_t offset = 0;
     TransferState<Peer>* state = nullptr;
-    uint64_t begun_ns = 0;  ///< a chunk of the device's, with an adaptive window
     uint32_t received = 0;
     Kind kind = Kind::kDirectChunk;
     bool pushing = false;   ///< a copied put that still reads its source

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "rma/adaptive_window.h"
 #include "rma/chunk_scheduler.h"
 #include "velo/base/text.h"
 #include "velo/device/device.h"
@@ -51,13 +50,11 @@ class Transfers final : public CookieOwner, public TransferOps {
           reserving_(reserving),
           atomics_(atomics),
           coop_(coop),
-          scheduler_(static_cast<uint32_t>(core.options.params.outstanding), core.options.window_bytes),
-          adaptive_(core.options.chunk_bytes, core.options.window_bytes) {
+          scheduler_(core.options.window_chunks, core.options.window_bytes) {
         messages_.reports_to(*this);
         reserving_.reports_to(*this);
         atomics_.reports_to(*this);
         coop_.reports_to(*this);
-        if (core.options.window_adaptive) scheduler_.set_bytes_max(adaptive_.bytes());
     }
 
     void post(Peer& peer, velo_rma_t& op);
@@ -121,7 +118,6 @@ class Transfers final : public CookieOwner, public TransferOps {
     void device_chunk_ended(Op& chunk, Status status);
     [[gnu::cold]] void device_chunk_failed(Op& chunk, Status status, bool rail_failed);
     void atomic_ended(const Op& waiting, Status status, uint64_t old_value);
-    void measured(const Op& chunk);
 
     Core& core_;
     const Peers& peers_;
@@ -133,7 +129,6 @@ class Transfers final : public CookieOwner, public TransferOps {
     CoopCopy<Core>& coop_;
     ChunkScheduler scheduler_;
     OperationSink* sink_ = nullptr;
-    AdaptiveWindow adaptive_;  ///< of what the device moves; btl_velo_window=adaptive
     std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others' queues are full
     bool denied_copies_reported_ = false;
 };
@@ -342,10 +337,6 @@ Status Transfers<Core>::issue_on_device(Op& chunk, RailMask refused) {
     const velo_rma_t& op = *state.op;
     if (op.remote.device_key == 0) return Status::kUnsupported;
     chunk.kind = Op::Kind::kDeviceChunk;
-    if (core_.options.window_adaptive) [[unlikely]] {
-        chunk.begun_ns = core_.clock.read();
-        adaptive_.began(chunk.begun_ns, scheduler_.bytes() == chunk.bytes);
-    }
     RmaOperation operation = {.kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
                               .cookie = chunk.index(),
                               .peer = state.peer->device_addr(),
@@ -532,8 +523,6 @@ void Transfers<Core>::device_chunk_ended(Op& chunk, Status status) {
     if (status != Status::kOk || failed) [[unlikely]]
         return device_chunk_failed(chunk, status, failed);
     (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
-    if (core_.options.window_adaptive) [[unlikely]]
-        measured(chunk);
     pending_.release(chunk);
     chunk_done(state, bytes, Status::kOk);
 }
@@ -562,13 +551,6 @@ void Transfers<Core>::device_chunk_failed(Op& chunk, Status status, bool rail_fa
     } else {
         chunk_done(state, bytes, status);
     }
-}
-
-template <class Core>
-void Transfers<Core>::measured(const Op& chunk) {
-    const uint64_t now_ns = core_.clock.read();
-    adaptive_.ended(chunk.bytes, now_ns - chunk.begun_ns, now_ns, scheduler_.bytes() == chunk.bytes);
-    scheduler_.set_bytes_max(adaptive_.bytes());
 }
 
 /// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.
