@@ -16,6 +16,7 @@
 
 #include "match/data_cells.h"
 #include "match/granted.h"
+#include "match/grants.h"
 #include "match/offers.h"
 #include "match/posted_queue.h"
 #include "match/probe_watches.h"
@@ -31,6 +32,7 @@ class Receiver {
         uint64_t record_bytes = 0;
         uint64_t data_bytes = 0;
         ProbeWatches::Limits probes = {};
+        Grants::Terms grants = {};
     };
 
     /// A process that sends, as this one knows it. It stays where it is until ended().
@@ -65,7 +67,10 @@ class Receiver {
     };
 
     explicit Receiver(Limits limits)
-        : unexpected_(limits.record_bytes), cells_(limits.data_bytes), watches_(limits.probes) {}
+        : unexpected_(limits.record_bytes),
+          cells_(limits.data_bytes),
+          watches_(limits.probes),
+          grants_(limits.grants) {}
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
@@ -231,7 +236,10 @@ class Receiver {
         const uint32_t cells = message.inside() ? 0 : DataCells::cells_of(message.bytes_here());
         if (!message.inside()) cells_.free(message.cells());
         if (!message.granted()) return;
-        if (sender == nullptr) return unexpected_.unreserve(1);
+        if (sender == nullptr) {
+            grants_.take_back({1, cells});
+            return unexpected_.unreserve(1);
+        }
         if (cells != 0) VELO_CHECK(cells_.reserve(cells), "cells that were freed are not free");
         sender->granted.give({1, cells});
     }
@@ -241,13 +249,23 @@ class Receiver {
     /// Room for these messages and their data belongs to the sender, however others fill the queue.
     /// False: there is not so much, and nothing has changed.
     [[nodiscard]] bool grant(Sender& sender, Room room) {
-        if (!sender.granted.fits(room) || !unexpected_.reserve(room.records())) return false;
+        const bool allowed = sender.granted.fits(room) && grants_.allows(room);
+        if (!allowed || !unexpected_.reserve(room.records())) return false;
         if (!cells_.reserve(room.cells())) {
             unexpected_.unreserve(room.records());
             return false;
         }
+        grants_.grant(room);
         sender.granted.give(room);
         return true;
+    }
+    /// Grants room to the sender of a request that was accepted, as Grants decides. `held`: granted to it so far, from
+    /// its first request on. Without memory for all of it nothing is granted, and its messages are requested.
+    void grant_more(Sender& sender, Room& held, uint64_t bytes) {
+        const Room room = grants_.next(held, {.bytes = bytes,
+                                              .told_records = sender.granted.told().records(),
+                                              .waiting = sender.offers.refusals.waiting_max()});
+        if (!room.empty() && grant(sender, room)) held += room;
     }
     /// False: there is nothing to tell the sender now. Otherwise `batch` is sent to it.
     [[nodiscard]] bool next_offer(Sender& sender, Offers::Batch& batch) {
@@ -318,6 +336,7 @@ class Receiver {
         if (restarted_ == &sender) restarted_ = nullptr;
         offers_.ended(sender.offers);
         const Room left = sender.granted.take_all();
+        grants_.take_back(left);
         unexpected_.unreserve(left.records());
         cells_.unreserve(left.cells());
     }
@@ -326,6 +345,7 @@ class Receiver {
     [[nodiscard]] uint32_t unexpected() const { return unexpected_.size(); }
     [[nodiscard]] const Budget& record_budget() const { return unexpected_.budget(); }
     [[nodiscard]] const Budget& data_budget() const { return cells_.budget(); }
+    [[nodiscard]] const Grants& grants() const { return grants_; }
     [[nodiscard]] uint32_t flagged() const { return offers_.flagged(); }
 
   private:
@@ -403,6 +423,7 @@ class Receiver {
     DataCells cells_;
     Offers offers_;
     ProbeWatches watches_;
+    Grants grants_;
     Sender* flagged_ = nullptr;    ///< the one whose turn it is
     Sender* restarted_ = nullptr;  ///< sends all that waits again, and has not ended that
 };

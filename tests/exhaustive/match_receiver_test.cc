@@ -49,6 +49,7 @@ class TwinWorld {
 
         Receiver receiver;
         std::vector<Receiver::Sender> senders;
+        std::vector<match::Room> held;
         std::deque<PostedReceive> receives;
     };
     struct State {
@@ -62,21 +63,23 @@ class TwinWorld {
 
     [[nodiscard]] State initial() const {
         const auto senders = static_cast<uint32_t>(program_.senders.size());
-        const uint32_t granted = senders * program_.grants;
+        match::Grants::Terms terms = program_.grant_terms();
+        terms.cells_max = kCellsEach * terms.records_max;
         State state;
         state.model = model_.initial();
-        state.twin = std::make_shared<Twin>(Receiver::Limits{
-            .record_bytes = sizeof(Record) * (program_.records + granted),
-            .data_bytes = match::DataCells::kCellBytes * (kCellsEach * granted + spare_cells_),
-            .probes = program_.probes});
+        state.twin = std::make_shared<Twin>(
+            Receiver::Limits{.record_bytes = sizeof(Record) * program_.records_in_all(),
+                             .data_bytes = match::DataCells::kCellBytes * (terms.cells_max + spare_cells_),
+                             .probes = program_.probes,
+                             .grants = terms});
         state.twin->senders.resize(senders);
+        state.twin->held.resize(senders);
         for (uint32_t s = 0; s < senders; ++s) {
             Receiver::Sender& sender = state.twin->senders[s];
             sender.peer = s;
-            const uint32_t records = program_.grants;
-            const match::Room grant = {records, kCellsEach * records};
-            EXPECT_TRUE(state.twin->receiver.grant(sender, grant));
-            EXPECT_EQ(sender.granted.take_untold().records(), records);
+            // The model has records only. Cells for all that may be granted are the sender's from the beginning on.
+            EXPECT_TRUE(state.twin->receiver.grant(sender, {0, kCellsEach * program_.grants}));
+            EXPECT_EQ(sender.granted.take_untold().records(), 0u);
         }
         return state;
     }
@@ -180,7 +183,8 @@ class TwinWorld {
                                  .bytes = content.bytes,
                                  .data = reinterpret_cast<const std::byte*>(content.data),
                                  .data_bytes = std::min(along, content.bytes),
-                                 .keeps_number = content.keeps_number};
+                                 .keeps_number = content.keeps_number,
+                                 .waiting_width = message.waiting_width};
         const Receiver::Result result =
             eager ? eager_result(twin.receiver, sender, arrival)
                   : twin.receiver.on_request(sender, arrival, message.age, message.first);
@@ -192,6 +196,11 @@ class TwinWorld {
             refuses != (result.outcome == Outcome::kRefused)) {
             state.error = "another outcome";
             return;
+        }
+        if (!eager && !refuses) {
+            twin.receiver.grant_more(sender, twin.held[s], 0);  // lengths are not in the model
+            const uint32_t granted = state.model.senders[s].to_sender.back().grants;
+            if (sender.granted.take_untold().records() != granted) state.error = "another grant";
         }
         if (!matches) return;
         const auto gone = std::ranges::find_if(before.posted, [&](const MemoryWorld::Posted& posted) {

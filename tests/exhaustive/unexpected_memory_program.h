@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "match/envelope.h"
+#include "match/grants.h"
 #include "match/probe_watches.h"
 #include "tests/exhaustive/explorer.h"
 
@@ -56,7 +57,8 @@ struct MemoryProgram {
     /// Calls of more threads of the receiver.
     std::vector<std::vector<Call>> other_calls = {};
     uint32_t records = 0;
-    uint32_t grants = 0;  ///< of each sender: records beside the others, for messages that go eagerly
+    /// Of each sender: its share of records beside the others, for messages that go eagerly. The first grant is one.
+    uint32_t grants = 0;
     uint32_t window = 1;
     uint32_t offers_max = 1;
     uint32_t channel_max = 8;     ///< messages under way to the receiver, for each sender
@@ -64,6 +66,17 @@ struct MemoryProgram {
     uint32_t requests_max = ~0u;  ///< of all senders
     match::ProbeWatches::Limits probes = {.forgotten_after = 2};
     Reading reading = Reading::kProduction;
+
+    /// Records of the receiver: those beside the grants, and those that may be granted.
+    [[nodiscard]] uint32_t records_in_all() const {
+        return records + grants * static_cast<uint32_t>(senders.size());
+    }
+    [[nodiscard]] match::Grants::Terms grant_terms() const {
+        return {.records_max = uint64_t{grants} * senders.size(),
+                .cells_max = 0,
+                .senders = senders.size(),
+                .first_records = 1};
+    }
 };
 
 /// Forty messages, and a receive for each in another order. Receives of tag 1 name their source, and those of

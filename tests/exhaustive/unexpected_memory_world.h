@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ class MemoryWorld {
         Kind kind;
         uint8_t id = 0;
         bool first = false;
+        uint8_t waiting_width = 0;  ///< of a request, where room is granted
+        uint32_t grants = 0;        ///< that come with an answer
         uint32_t age = 0;
         std::vector<match::Envelope> receives = {};
     };
@@ -67,7 +70,8 @@ class MemoryWorld {
         match::Refusals refusals;  ///< the receiver's
         std::vector<Message> to_receiver;
         std::vector<Message> to_sender;
-        uint32_t grants = 0;
+        uint32_t grants = 0;  ///< that it knows of, and has not used
+        match::Room held;     ///< granted to it, as the receiver knows
         uint32_t probe_round = 0;  ///< that was offered to it
         uint8_t sent = 0;
         uint64_t matched = 0;  ///< bits
@@ -95,6 +99,7 @@ class MemoryWorld {
         std::vector<Record> records;
         match::PostNumber next_post = 0;
         match::ProbeWatches watches{{}};
+        match::Grants grants{{}};
         uint32_t requests = 0;  ///< not part of the key
         std::string error;
     };
@@ -112,7 +117,7 @@ class MemoryWorld {
         state.watches = match::ProbeWatches(program_.probes);
         state.threads.resize(calls_.size());
         state.senders.resize(program_.senders.size());
-        for (Sender& sender : state.senders) sender.grants = program_.grants;
+        state.grants = match::Grants(program_.grant_terms());
         return state;
     }
 
@@ -138,7 +143,7 @@ class MemoryWorld {
             if (program_.reading != Reading::kNoOffers && sender.to_sender.size() < 8 && wanted) {
                 steps.push_back({Kind::kOffer, s});
             }
-            if (program_.full_passes && budgeted(state) < program_.records)
+            if (program_.full_passes && has_record(state))
                 steps.push_back({Kind::kResendAll, s});
         }
         for (uint8_t t = 0; t < state.threads.size(); ++t) {
@@ -180,9 +185,11 @@ class MemoryWorld {
 
     [[nodiscard]] std::string violation(const State& state) const {
         if (!state.error.empty()) return state.error;
-        if (budgeted(state) > program_.records) return "more records than the budget has";
+        if (taken(state) > program_.records_in_all()) return "more records than the budget has";
+        if (state.grants.records() > program_.grants * state.senders.size()) return "more grants than the limit";
         if (state.requests > program_.requests_max) return "more requests than the limit";
         for (const Sender& sender : state.senders) {
+            if (sender.grants > sender.held.records()) return "a sender with more grants than it holds";
             // One answer for each request, and one pass: with so much space the receiver never waits for any.
             const auto answers = std::ranges::count_if(
                 sender.to_sender, [](const Message& one) { return one.kind != Message::Kind::kGrant; });
@@ -199,6 +206,7 @@ class MemoryWorld {
             const uint32_t age = sender.refusals.age();
             put(sender.sent);
             put(sender.grants);
+            put(sender.held.records());
             for (const auto& watch : state.watches.all()) put(sender.probe_round >= watch.round);
             put(sender.matched);
             put(sender.matched >> 8);
@@ -218,8 +226,9 @@ class MemoryWorld {
             for (const auto* channel : {&sender.to_receiver, &sender.to_sender}) {
                 put(channel->size());
                 for (const Message& message : *channel) {
-                    put(static_cast<uint32_t>(message.kind) + 16 * message.first);
+                    put(static_cast<uint32_t>(message.kind) + 16 * message.first + 32 * message.waiting_width);
                     put(message.id);
+                    put(message.grants);
                     put(age - message.age);
                     put(message.receives.size());
                     for (const match::Envelope& one : message.receives)
@@ -259,9 +268,12 @@ class MemoryWorld {
   private:
     using Next = match::PendingSends<Queue>::Next;
 
-    [[nodiscard]] static size_t budgeted(const State& state) {
-        return static_cast<size_t>(std::ranges::count(state.records, false, &Record::granted));
+    /// Records in use or set aside.
+    [[nodiscard]] static uint64_t taken(const State& state) {
+        return static_cast<uint64_t>(std::ranges::count(state.records, false, &Record::granted)) +
+               state.grants.records();
     }
+    [[nodiscard]] bool has_record(const State& state) const { return taken(state) < program_.records_in_all(); }
     [[nodiscard]] match::Envelope envelope(uint8_t s, uint32_t id) const {
         const MemoryProgram::Send& send = program_.senders[s][id];
         return {.context = send.context, .source = s, .tag = send.tag};
@@ -321,8 +333,12 @@ class MemoryWorld {
         ++state.requests;
         const auto id = static_cast<uint8_t>(sender.queue.at(next.ref).number);
         const bool first = next.first || program_.reading == Reading::kAllAreFirst;
-        sender.to_receiver.push_back(
-            {.kind = Message::Kind::kRequest, .id = id, .first = first, .age = next.age});
+        const int width = program_.grants == 0 ? 0 : std::bit_width(next.waiting - 1);
+        sender.to_receiver.push_back({.kind = Message::Kind::kRequest,
+                                      .id = id,
+                                      .first = first,
+                                      .waiting_width = static_cast<uint8_t>(width),
+                                      .age = next.age});
     }
 
     void receiver_hears(State& state, uint8_t s) const {
@@ -349,12 +365,27 @@ class MemoryWorld {
         const bool accepted = receive_request(state, s, message);
         sender.to_sender.push_back({.kind = accepted ? Message::Kind::kAccepted : Message::Kind::kRefused,
                                     .id = message.id,
+                                    .grants = accepted ? grant_more(state, s) : 0,
                                     .age = message.age});
+    }
+    /// Grants as match::Receiver does. Room that is free again is reported at once. Returns records granted.
+    uint32_t grant_more(State& state, uint8_t s) const {
+        Sender& sender = state.senders[s];
+        const auto used = std::ranges::count_if(
+            state.records, [s](const Record& one) { return one.sender == s && one.granted; });
+        const match::Room room = state.grants.next(
+            sender.held, {.told_records = sender.held.records() - static_cast<uint32_t>(used),
+                          .waiting = sender.refusals.waiting_max()});
+        if (taken(state) + room.records() > program_.records_in_all()) return 0;
+        state.grants.grant(room);
+        sender.held += room;
+        return room.records();
     }
 
     bool receive_request(State& state, uint8_t s, const Message& message) const {
         using Answer = match::Refusals::Verdict;
         match::Refusals& refusals = state.senders[s].refusals;
+        refusals.told_waiting(message.waiting_width);
         const match::Envelope envelope = this->envelope(s, message.id);
         const auto fit = oldest_fit(state, envelope);
         const match::PostNumber number = fit == state.posted.end() ? match::kNoPost : fit->number;
@@ -377,7 +408,7 @@ class MemoryWorld {
             return false;
         }
         if (fit != state.posted.end()) state.error = "a message gets a record although a receive fits";
-        if (budgeted(state) >= program_.records) {
+        if (!has_record(state)) {
             const bool flagged = refusals.flagged();
             if (!flagged) state.senders[s].probe_round = 0;
             refusals.refuse(state.next_post);
@@ -430,6 +461,7 @@ class MemoryWorld {
         switch (message.kind) {
             case Message::Kind::kGrant: ++sender.grants; break;
             case Message::Kind::kAccepted:
+                sender.grants += message.grants;
                 if (!sender.machine.on_accepted(sender.queue, message.id)) {
                     state.error = "a message is taken that was requested with an older age";
                 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "match/grants.h"
 #include "match/numbers.h"
 #include "velo/base/copy.h"
 #include "velo/base/spares.h"
@@ -33,9 +34,13 @@ class MatchReceiving {
 
     [[gnu::cold]] void open() {
         const velo_params_t& params = core_.options.params;
-        receiver_.emplace(
-            match::Receiver::Limits{.record_bytes = static_cast<uint64_t>(params.unexpected_records),
-                                    .data_bytes = static_cast<uint64_t>(params.unexpected_bytes)});
+        const auto record_bytes = static_cast<uint64_t>(params.unexpected_records);
+        const auto data_bytes = static_cast<uint64_t>(params.unexpected_bytes);
+        receiver_.emplace(match::Receiver::Limits{
+            .record_bytes = record_bytes,
+            .data_bytes = data_bytes,
+            .grants = match::Grants::half_of(record_bytes, data_bytes, core_.options.identity.job_size,
+                                             static_cast<uint64_t>(params.unexpected_granted))});
     }
     [[nodiscard]] const std::optional<match::Receiver>& receiver() const { return receiver_; }
 
@@ -100,8 +105,6 @@ class MatchReceiving {
     static constexpr uint32_t kRepliesMax = 4 * kMatchWindow;  ///< to requests of one peer
     static constexpr uint64_t kTellsMatch = 1ull
                                             << 63;  ///< in a record's number: the sender waits for the match
-    /// Room for a peer's data, a message: at most so much, and all together half of what there is.
-    static constexpr uint64_t kGrantCellsEach = 16;
 
     /// A receive was matched by a message whose data is with its sender.
     static void matched(MatchReceive& receive, MatchPeer& from, const match::Envelope& envelope,
@@ -146,7 +149,6 @@ class MatchReceiving {
     [[nodiscard]] bool source_gone(const MatchReceive& receive);
     void not_matched(MatchPeer& from);
     void receive_done(MatchReceive& receive);
-    void grant_more(MatchPeer& to, uint64_t bytes);
     void tell_if_due(MatchPeer& to) {
         if (to.in.granted.any_due()) tell_untold(to);
     }
@@ -273,7 +275,7 @@ void MatchReceiving<Core>::on_request(MatchPeer& from, const std::byte* data, ui
         case Outcome::kDataless: answer.outcome = Answer::Outcome::kDataless; break;
         default: answer.outcome = Answer::Outcome::kRefused; break;
     }
-    if (answer.outcome != Answer::Outcome::kRefused) grant_more(from, header.bytes);
+    if (answer.outcome != Answer::Outcome::kRefused) receiver_->grant_more(from.in, from.granted, header.bytes);
     answer.grant = match::GrantHeader::of(from.in.granted.take_untold());
     peers_.tell(from, WireTag::kAnswer, answer, true);
     offers_are_due();
@@ -510,37 +512,6 @@ void MatchReceiving<Core>::offer(MatchPeer& to) {
     peers_.tell_bytes(
         to, WireTag::kOffers, bytes.data(),
         static_cast<uint32_t>(sizeof header + header.count * sizeof batch.receives[0]));
-}
-
-/// Room for messages that leave without a request: some from the first one on that was accepted, and when a sender of
-/// messages that lie in their records has run out of it, for as many as wait there, and as much again at least, up to
-/// its share. (Longer ones are better off when they wait for their receives: docs/design-choices.md.)
-template <class Core>
-void MatchReceiving<Core>::grant_more(MatchPeer& to, uint64_t bytes) {
-    using match::Room;
-    const auto first = static_cast<uint64_t>(core_.options.params.unexpected_granted);
-    const bool is_first = to.granted.empty();
-    if (first == 0 || (!is_first && !match::Unmatched::fits_inside(bytes, false))) return;
-    const uint64_t shares = 2 * std::max<uint64_t>(core_.options.identity.job_size, 1);
-    const auto share = [shares](const match::Budget& budget, size_t bytes_each) {
-        return std::min<uint64_t>(budget.limit() / shares / bytes_each, Room::kMax);
-    };
-    const uint64_t records_most =
-        std::min<uint64_t>(share(receiver_->record_budget(), sizeof(match::Record)), match::Granted::kRecordsMax);
-    Room room;
-    if (is_first) {
-        const uint64_t cells_most = share(receiver_->data_budget(), match::DataCells::kCellBytes);
-        room = {static_cast<uint32_t>(std::min(records_most, first)),
-                static_cast<uint32_t>(std::min(cells_most, first * kGrantCellsEach))};
-    } else {
-        const uint64_t left = to.in.granted.told().records();
-        const uint64_t waiting = to.in.offers.refusals.waiting_max();
-        const uint64_t granted = to.granted.records();
-        if (waiting <= left) return;
-        room = {static_cast<uint32_t>(std::min(std::max(waiting - left, granted), records_most - granted)), 0};
-    }
-    // Too much for the budget: then the peer makes a request for each message.
-    if (!room.empty() && receiver_->grant(to.in, room)) to.granted += room;
 }
 
 template <class Core>
