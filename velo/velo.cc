@@ -84,7 +84,24 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
     }
 }
 
-/// Both are tail calls of their callers, with the callers' arguments, so that the short ways save no registers.
+/// Returns when the message is done; the host makes progress meanwhile.
+int send_and_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                  uint64_t bytes, bool synchronous) noexcept {
+    velo_match_send_t send;
+    volatile bool done = false;
+    const bool left = with_memory(*engine, [&] {
+        return engine->match([&](auto& matching) {
+            return matching.sending.send(*to, Envelope::of(place, tag), data, bytes, synchronous, send, &done);
+        });
+    });
+    if (left) return VELO_OK;
+    const velo_match_host_t& host = engine->match_host();
+    VELO_CHECK(host.wait != nullptr, "a host that cannot wait sends and waits");
+    host.wait(host.context, &done);
+    return VELO_OK;
+}
+
+/// These are tail calls of their callers, with the callers' arguments, so that the short ways save no registers.
 [[gnu::noinline]] bool match_leaves_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
                                         const void* data, uint64_t bytes) noexcept {
     return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });
@@ -92,8 +109,15 @@ auto with_memory(velo_engine& engine, Action action) noexcept {
 [[gnu::noinline]] int match_send_otherwise(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
                                            const void* data, uint64_t bytes) noexcept {
     if (match_leaves_now(engine, to, place, tag, data, bytes)) return VELO_OK;
+    return send_and_wait(engine, to, place, tag, data, bytes, false);
+}
+[[gnu::noinline]] int match_receive_otherwise(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer,
+                                              uint64_t capacity, velo_match_receive_t* receive) noexcept {
+    const bool done =
+        velo_match_receive(engine, receive->from, place, tag, buffer, capacity, receive);
     const velo_match_host_t& host = engine->match_host();
-    return host.send_rest(host.context, to, place, tag, data, bytes);
+    if (done) host.receive_done(host.context, receive);
+    return VELO_OK;
 }
 
 /// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this
@@ -342,6 +366,11 @@ int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t 
     return match_send_otherwise(engine, to, place, tag, data, bytes);
 }
 
+int velo_match_ssend_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                          uint64_t bytes) noexcept {
+    return send_and_wait(engine, to, place, tag, data, bytes, true);
+}
+
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) noexcept {
     return with_memory(*engine, [&] {
@@ -354,8 +383,7 @@ bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t plac
 int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
                     velo_match_receive_t* receive) noexcept {
     if (engine->post_unheard(Envelope::of(place, tag), buffer, capacity, *receive)) return VELO_OK;
-    const velo_match_host_t& host = engine->match_host();
-    return host.post_rest(host.context, place, tag, buffer, capacity, receive);
+    return match_receive_otherwise(engine, place, tag, buffer, capacity, receive);
 }
 
 bool velo_match_receive(velo_engine_t* engine, velo_match_peer_t* from, uint64_t place, int32_t tag,

@@ -25,12 +25,13 @@ static inline uint64_t velo_place(uint32_t context, int32_t source) {
 /* A message on its way, from velo_match_send until `send_done` is called for it; its data may not change
  * meanwhile. */
 typedef struct velo_match_send {
-    uint64_t engine[25];
+    uint64_t engine[26];
 } velo_match_send_t;
 
 /* A receive, from velo_match_receive until `receive_done` is called for it. */
 typedef struct velo_match_receive {
     uint64_t engine[15];
+    velo_match_peer_t* from; /* velo_match_post(): the process that the source is; NULL: any. */
     /* Results. */
     int32_t source;
     int32_t tag;
@@ -53,12 +54,8 @@ typedef struct {
     /* The message is done. It is not, if its receiver has ended: the host has heard of the end. */
     void (*send_done)(void* context, velo_match_send_t* send);
     void (*receive_done)(void* context, velo_match_receive_t* receive);
-    /* The rest of velo_match_send_wait() and of velo_match_post(), with their arguments; what these return. A host that
-     * does not call those has none. */
-    int (*send_rest)(void* context, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
-                     uint64_t bytes);
-    int (*post_rest)(void* context, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
-                     velo_match_receive_t* receive);
+    /* Makes progress until `*done` is true, for the functions that send and wait. NULL: the host calls none of them. */
+    void (*wait)(void* context, const volatile bool* done);
 } velo_match_host_t;
 
 /* Lets the engine match. Once, before any peer sends, so before the host publishes that it does. Tags of
@@ -84,18 +81,23 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
 bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
 
-/* Sends a short message for a host's function that sends and waits, as its tail call, so that it has nothing to
- * keep meanwhile: 0, the message has left, or the result of the host's send_rest(), which sends it. */
+/* Sends a message, and returns when it is done; `send_done` is not called. While it cannot leave, the host's wait()
+ * makes progress. Returns VELO_OK, so that it can be the tail call of a host's function, which then saves no registers.
+ */
 int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
+
+/* As velo_match_send_wait(), of a message that is done when it has matched. */
+int velo_match_ssend_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+                          uint64_t bytes) VELO_NOEXCEPT;
 
 /* Sends a message. `synchronous`: it is done when it has matched. True: it is done, and `send_done` is not
  * called. */
 bool velo_match_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                      uint64_t bytes, bool synchronous, velo_match_send_t* send) VELO_NOEXCEPT;
 
-/* Posts a receive, if that needs nothing else, because no message waits for one: 0. Otherwise the result of the
- * host's post_rest(), which calls velo_match_receive(). */
+/* Receives into `buffer`, from the process `receive->from`. `receive_done` is called for it, here where its message has
+ * come before. Returns VELO_OK, so that it can be the tail call of a host's function, which then saves no registers. */
 int velo_match_post(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer, uint64_t capacity,
                     velo_match_receive_t* receive) VELO_NOEXCEPT;
 

@@ -32,6 +32,7 @@ const velo_faces_t *velo_faces(void)
         .peer_of = velo_match_peer_of,
         .send_now = velo_match_send_now,
         .send_wait = velo_match_send_wait,
+        .ssend_wait = velo_match_ssend_wait,
         .send = velo_match_send,
         .post = velo_match_post,
         .receive = velo_match_receive,

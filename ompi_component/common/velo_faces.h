@@ -31,6 +31,8 @@ typedef struct {
                      uint64_t bytes);
     int (*send_wait)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                      uint64_t bytes);
+    int (*ssend_wait)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
+                      uint64_t bytes);
     bool (*send)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                  uint64_t bytes, bool synchronous, velo_match_send_t *send);
     int (*post)(velo_engine_t *engine, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,

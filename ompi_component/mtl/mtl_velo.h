@@ -36,7 +36,6 @@ typedef struct {
         velo_match_send_t send;
         velo_match_receive_t receive;
     } match;
-    ompi_communicator_t *comm;    /* of a receive */
     opal_convertor_t *convertor;  /* where `packed` is not NULL */
     void *packed; /* memory of our own with the message, where its datatype is not contiguous; else NULL */
     size_t capacity;
@@ -50,8 +49,7 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        opal_convertor_t *convertor, mca_pml_base_send_mode_t mode, bool blocking,
                        mca_mtl_request_t *request);
 void mca_mtl_velo_send_done(void *context, velo_match_send_t *send);
-int mca_mtl_velo_send_rest(void *context, velo_match_peer_t *peer, uint64_t place, int32_t tag, const void *data,
-                           uint64_t bytes);
+void mca_mtl_velo_wait(void *context, const volatile bool *done);
 
 /* mtl_velo_receive.c */
 int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
@@ -64,8 +62,6 @@ int mca_mtl_velo_imrecv(mca_mtl_base_module_t *mtl, opal_convertor_t *convertor,
                         mca_mtl_request_t *request);
 int mca_mtl_velo_cancel(mca_mtl_base_module_t *mtl, mca_mtl_request_t *request, int flag);
 void mca_mtl_velo_receive_done(void *context, velo_match_receive_t *receive);
-int mca_mtl_velo_post_rest(void *context, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
-                           velo_match_receive_t *receive);
 
 /* The place of an envelope: communicator and rank there, or MPI_ANY_SOURCE. */
 static inline uint64_t mca_mtl_velo_place(const ompi_communicator_t *comm, int rank)

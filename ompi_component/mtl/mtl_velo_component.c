@@ -145,8 +145,7 @@ static mca_mtl_base_module_t *component_init(VELO_MTL_INIT_PARAMETERS)
 {
     static const velo_match_host_t host = {.send_done = mca_mtl_velo_send_done,
                                            .receive_done = mca_mtl_velo_receive_done,
-                                           .send_rest = mca_mtl_velo_send_rest,
-                                           .post_rest = mca_mtl_velo_post_rest};
+                                           .wait = mca_mtl_velo_wait};
     const velo_faces_t *faces;
 
     VELO_MTL_INIT_UNUSED;

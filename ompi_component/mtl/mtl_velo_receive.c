@@ -102,34 +102,19 @@ irecv_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, 
     return OMPI_SUCCESS;
 }
 
-/* Posts a receive whose data lies in one piece, which the request knows. */
-int mca_mtl_velo_post_rest(void *context, uint64_t place, int32_t tag, void *buffer, uint64_t capacity,
-                           velo_match_receive_t *receive)
-{
-    mca_mtl_velo_request_t *request = request_of(receive);
-    velo_match_peer_t *peer = NULL;
-    int rc = source_of(request->comm, (int) (place >> 32), &peer);
-
-    (void) context;
-    if (OPAL_LIKELY(OMPI_SUCCESS == rc)
-        && mca_mtl_velo.faces.receive(mca_mtl_velo.engine, peer, place, tag, buffer, capacity, receive)) {
-        finish(request);
-    }
-    return rc;
-}
-
 int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int src, int tag,
                        opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
+    velo_match_peer_t *peer = NULL;
 
     /* A process that is waited for has to be connected, for its end to be noticed. */
-    if (OPAL_LIKELY((MPI_ANY_SOURCE == src || NULL != mca_mtl_velo_known_peer(comm, src))
+    if (OPAL_LIKELY((MPI_ANY_SOURCE == src || NULL != (peer = mca_mtl_velo_known_peer(comm, src)))
                     && mca_mtl_velo_in_one_piece(convertor))) {
         request->packed = NULL;
         request->receives = true;
         request->capacity = convertor->local_size;
-        request->comm = comm;
+        request->match.receive.from = peer;
         /* cm has prepared it from the program's buffer; a sender's it prepares from where the data begins. */
         return mca_mtl_velo.faces.post(mca_mtl_velo.engine, mca_mtl_velo_place(comm, src), tag,
                                        convertor->pBaseBuf + convertor->pDesc->true_lb, convertor->local_size,

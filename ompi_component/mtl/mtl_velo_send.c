@@ -64,21 +64,17 @@ static void finish(mca_mtl_velo_request_t *request)
     request->super.completion_callback(&request->super);
 }
 
-/* A blocking send has no request of the host's. */
-static void blocking_done(mca_mtl_request_t *request)
-{
-    *(volatile bool *) request->ompi_req = true;
-}
-
 void mca_mtl_velo_send_done(void *context, velo_match_send_t *send)
 {
-    mca_mtl_velo_request_t *request = request_of(send);
-
     (void) context;
-    if (blocking_done == request->super.completion_callback) {
-        blocking_done(&request->super);
-    } else {
-        finish(request);
+    finish(request_of(send));
+}
+
+void mca_mtl_velo_wait(void *context, const volatile bool *done)
+{
+    (void) context;
+    while (!*done) {
+        opal_progress();
     }
 }
 
@@ -94,50 +90,30 @@ static inline __opal_attribute_always_inline__ velo_match_peer_t *peer_of_plain(
                : NULL;
 }
 
-static void send_and_wait(velo_match_peer_t *peer, uint64_t place, int tag, const void *data, size_t bytes,
-                          bool synchronous)
-{
-    mca_mtl_velo_request_t request;
-    volatile bool done = false;
-
-    request.super.completion_callback = blocking_done;
-    request.super.ompi_req = (ompi_request_t *) &done;
-    if (!mca_mtl_velo.faces.send(mca_mtl_velo.engine, peer, place, tag, data, bytes, synchronous,
-                                 &request.match.send)) {
-        while (!done) {
-            opal_progress();
-        }
-    }
-}
-
-int mca_mtl_velo_send_rest(void *context, velo_match_peer_t *peer, uint64_t place, int32_t tag, const void *data,
-                           uint64_t bytes)
-{
-    (void) context;
-    send_and_wait(peer, place, tag, data, bytes, false);
-    return OMPI_SUCCESS;
-}
-
 /* Tail call of mca_mtl_velo_send(), with its arguments; `used`, so that the compiler leaves none out and moves
    none. */
 static int __attribute__((noinline, used))
 send_otherwise(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag, opal_convertor_t *convertor,
                mca_pml_base_send_mode_t mode)
 {
+    const uint64_t place = mca_mtl_velo_place(comm, ompi_comm_rank(comm));
     velo_match_peer_t *peer;
     message_t message;
     int rc = prepare(comm, dest, convertor, &peer, &message);
 
     (void) mtl;
-    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc) || message_leaves_now(comm, peer, tag, &message, mode)) {
+    if (OPAL_UNLIKELY(OMPI_SUCCESS != rc)) {
         return rc;
     }
-    send_and_wait(peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag, message.data, message.bytes,
-                  MCA_PML_BASE_SEND_SYNCHRONOUS == mode);
+    if (MCA_PML_BASE_SEND_SYNCHRONOUS == mode) {
+        rc = mca_mtl_velo.faces.ssend_wait(mca_mtl_velo.engine, peer, place, tag, message.data, message.bytes);
+    } else {
+        rc = mca_mtl_velo.faces.send_wait(mca_mtl_velo.engine, peer, place, tag, message.data, message.bytes);
+    }
     if (OPAL_UNLIKELY(message.allocated)) {
         free(message.data);
     }
-    return OMPI_SUCCESS;
+    return rc;
 }
 
 int mca_mtl_velo_send(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, int dest, int tag,

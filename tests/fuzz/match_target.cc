@@ -58,10 +58,7 @@ struct Victim {
         const velo_match_host_t match_host = {.context = this,
                                               .send_done = [](void*, velo_match_send_t*) {},
                                               .receive_done = [](void*, velo_match_receive_t*) {},
-                                              .send_rest = [](void*, velo_match_peer_t*, uint64_t, int32_t,
-                                                              const void*, uint64_t) { return 1; },
-                                              .post_rest = [](void*, uint64_t, int32_t, void*, uint64_t,
-                                                              velo_match_receive_t*) { return 1; }};
+                                              .wait = nullptr};
         velo_match_open(engine, &match_host);
     }
     Victim(const Victim&) = delete;
@@ -192,17 +189,16 @@ void matching(Input& input) {
         velo_match_status_t status;
         switch (input.below(8)) {
             case 0:
-                if (const uint64_t length = input.below(1025); 0 != velo_match_post(
-                        victim.engine, velo_place(3, source), tag, memory.data(), length, &receives.emplace_back()))
-                    (void)velo_match_receive(victim.engine, from, velo_place(3, source), tag, memory.data(), length,
-                                             &receives.back());
+                receives.emplace_back().from = from;
+                (void)velo_match_post(victim.engine, velo_place(3, source), tag, memory.data(), input.below(1025),
+                                      &receives.back());
                 break;
             case 1: {
                 const uint64_t length = input.flag() ? input.below(300) : input.below(8193);
                 velo_match_peer_t* const to = input.below(8) == 0 ? self : other;
                 const bool synchronous = input.flag();
                 if (synchronous ||
-                    0 != velo_match_send_wait(victim.engine, to, velo_place(3, 0), 1, sent.data(), length))
+                    !velo_match_send_now(victim.engine, to, velo_place(3, 0), 1, sent.data(), length))
                     (void)velo_match_send(victim.engine, to, velo_place(3, 0), 1, sent.data(), length, synchronous,
                                           &sends.emplace_back());
                 break;

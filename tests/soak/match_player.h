@@ -91,8 +91,7 @@ class MatchPlayer {
         host_ = {.context = this,
                  .send_done = [](void* self, velo_match_send_t* send) { of(self).send_ended(*send); },
                  .receive_done = [](void* self, velo_match_receive_t* face) { of(self).receive_ended(*face); },
-                 .send_rest = [](void*, velo_match_peer_t*, uint64_t, int32_t, const void*, uint64_t) { return 1; },
-                 .post_rest = [](void*, uint64_t, int32_t, void*, uint64_t, velo_match_receive_t*) { return 1; }};
+                 .wait = nullptr};
         velo_match_open(engine_, &host_);
     }
     MatchPlayer(const MatchPlayer&) = delete;
@@ -217,11 +216,14 @@ class MatchPlayer {
 
     void receive(const MatchRules::Pattern& pattern) {
         Receive& receive = add(pattern, rules.posted(pattern, world_.now()));
-        const bool done = velo_match_post(engine_, place(pattern), pattern.tag, receive.buffer.data(),
-                                          receive.capacity, &receive.face) != 0 &&
-                          velo_match_receive(engine_, named(pattern), place(pattern), pattern.tag,
-                                             receive.buffer.data(), receive.capacity, &receive.face) != 0;
-        if (done) ended(receive);
+        if (dice_.below(2) == 0) {
+            receive.face.from = named(pattern);
+            (void)velo_match_post(engine_, place(pattern), pattern.tag, receive.buffer.data(), receive.capacity,
+                                  &receive.face);
+        } else if (velo_match_receive(engine_, named(pattern), place(pattern), pattern.tag, receive.buffer.data(),
+                                      receive.capacity, &receive.face)) {
+            ended(receive);
+        }
     }
     Receive& add(const MatchRules::Pattern& pattern, int number) {
         Receive& receive = receives_.emplace_back();

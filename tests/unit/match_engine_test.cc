@@ -76,42 +76,60 @@ TEST_F(MatchEngine, a_short_message_leaves_now_where_nothing_waits_before_it) {
     EXPECT_FALSE(send_now(1, data)) << "it would overtake the one that waits";
 }
 
-TEST_F(MatchEngine, a_send_that_waits_is_the_host_s_where_it_cannot_leave_at_once) {
-    const std::vector<std::byte> data = pattern(8, 1);
-    const auto send_wait = [&](int tag, const std::vector<std::byte>& sent) {
-        return velo_match_send_wait(job_[0].engine, peer_[0], velo_place(3, 0), tag, sent.data(), sent.size());
+TEST_F(MatchEngine, a_send_that_waits_returns_when_its_message_is_done) {
+    const auto place = velo_place(3, 0);
+    std::deque<std::vector<std::byte>> buffers;
+    std::deque<velo_match_receive_t> receives;
+    const auto post = [&](int tag, size_t bytes) {
+        (void)receive(tag, buffers.emplace_back(bytes), receives.emplace_back());
     };
-    EXPECT_EQ(send_wait(4, data), kLeftToHost) << "no room is granted yet";
-    EXPECT_EQ(done_[0].rest, (Done::Rest{4, data.data(), 8, nullptr}));
-    velo_match_send_t first;
-    EXPECT_FALSE(send(1, data, first));
-    progress();
-    done_[0].rest = {};
-    for (const size_t bytes : {8, 0, 24, 25, 1000}) EXPECT_EQ(send_wait(1, pattern(bytes, 1)), 0) << bytes;
-    EXPECT_EQ(done_[0].rest, Done::Rest{});
-    const std::vector<std::byte> longer = pattern(200'000, 2);
-    EXPECT_EQ(send_wait(5, longer), kLeftToHost);
-    EXPECT_EQ(done_[0].rest, (Done::Rest{5, longer.data(), longer.size(), nullptr}));
+    const auto send_wait = [&](int tag, size_t bytes) {
+        const std::vector<std::byte> data = pattern(bytes, 1);
+        EXPECT_EQ(velo_match_send_wait(job_[0].engine, peer_[0], place, tag, data.data(), bytes), VELO_OK);
+    };
+    send_wait(4, 8);
+    EXPECT_EQ(done_[0].waits, 1u) << "no room is granted yet";
+    for (const size_t bytes : {8, 0, 24, 25, 1000}) send_wait(1, bytes);
+    EXPECT_EQ(done_[0].waits, 1u);
+    post(5, 200'000);
+    send_wait(5, 200'000);
+    EXPECT_EQ(done_[0].waits, 2u) << "it is fetched";
+    EXPECT_EQ(buffers[0], pattern(200'000, 1));
+    post(6, 8);
+    const std::vector<std::byte> data = pattern(8, 6);
+    EXPECT_EQ(velo_match_ssend_wait(job_[0].engine, peer_[0], place, 6, data.data(), data.size()), VELO_OK);
+    EXPECT_EQ(done_[0].waits, 3u) << "it is done when it has matched";
+    EXPECT_EQ(buffers[1], data);
+    EXPECT_TRUE(done_[0].sends.empty()) << "the host is notified of none of them";
 }
 
-TEST_F(MatchEngine, a_receive_is_posted_now_where_no_message_waits_for_one) {
+TEST_F(MatchEngine, a_posted_receive_is_done_here_where_its_message_has_come_before) {
     std::vector<std::byte> buffer(8);
     velo_match_receive_t receive;
     velo_match_send_t sent;
-    const auto post = [&] {
-        return velo_match_post(job_[1].engine, velo_place(3, 0), 1, buffer.data(), buffer.size(), &receive);
+    const auto post = [&](velo_match_peer_t* from, int32_t source, int tag) {
+        receive.from = from;
+        EXPECT_EQ(velo_match_post(job_[1].engine, velo_place(3, source), tag, buffer.data(), buffer.size(), &receive),
+                  VELO_OK);
     };
-    EXPECT_EQ(post(), 0);
+    post(peer_[1], 0, 1);
+    EXPECT_TRUE(done_[1].receives.empty());
     (void)send(1, pattern(8, 1), sent);
     progress();
     EXPECT_EQ(done_[1].receives, std::vector{&receive});
     EXPECT_EQ(buffer, pattern(8, 1));
-    (void)send(2, pattern(8, 2), sent);
-    progress();
-    EXPECT_EQ(post(), kLeftToHost) << "one that is unexpected may be what it wants";
-    EXPECT_EQ(done_[1].rest, (Done::Rest{1, buffer.data(), 8, &receive}));
-    EXPECT_TRUE(this->receive(2, buffer, receive));
-    EXPECT_EQ(buffer, pattern(8, 2));
+    for (const bool named : {true, false}) {
+        done_[1].receives.clear();
+        (void)send(2, pattern(8, 2), sent);
+        progress();
+        post(named ? peer_[1] : nullptr, named ? 0 : -1, 3);
+        EXPECT_TRUE(done_[1].receives.empty()) << "another message waits";
+        EXPECT_TRUE(velo_match_cancel(job_[1].engine, &receive));
+        post(named ? peer_[1] : nullptr, named ? 0 : -1, 2);
+        EXPECT_EQ(done_[1].receives, std::vector{&receive});
+        EXPECT_EQ(receive.source, 0);
+        EXPECT_EQ(buffer, pattern(8, 2));
+    }
 }
 
 /// Of all lengths, by whichever call takes them, through a ring that is full at times; some before their receives, some

@@ -33,8 +33,7 @@ class MatchLiar : public testing::Test {
                  .send_done = [](void* self, velo_match_send_t*) { ++static_cast<MatchLiar*>(self)->sends_; },
                  .receive_done = [](void* self,
                                     velo_match_receive_t*) { ++static_cast<MatchLiar*>(self)->receives_; },
-                 .send_rest = nullptr,
-                 .post_rest = nullptr};
+                 .wait = nullptr};
         velo_match_open(victim(), &host_);
         for (const size_t rank : {0, 2}) peers_[rank] = velo_match_peer_of(victim(), job_[1].peers[rank]);
     }
@@ -155,7 +154,8 @@ TEST_F(MatchLiar, a_message_is_answered_by_its_receiver_only) {
 TEST_F(MatchLiar, the_place_of_data_is_taken_from_its_sender_only) {
     std::vector<std::byte> buffer(1000);
     velo_match_receive_t receive;
-    ASSERT_EQ(velo_match_post(victim(), velo_place(3, 2), 5, buffer.data(), buffer.size(), &receive), 0);
+    receive.from = peers_[2];
+    ASSERT_EQ(velo_match_post(victim(), velo_place(3, 2), 5, buffer.data(), buffer.size(), &receive), VELO_OK);
     tell(2, WireTag::kRequest,
          RequestHeader{.head = EagerHeader::of({3, 2, 5}, EagerHeader::kFirst), .number = 7, .bytes = 1000});
     all_read();

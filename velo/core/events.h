@@ -33,6 +33,10 @@ class Events {
     void match_sent(velo_match_send_t& send) {
         queue_.push_back({.of = Event::Of::kMatchSend, .what = &send});
     }
+    /// As match_sent(), of a message that a caller waits for until `done`.
+    void match_sent(volatile bool& done) {
+        queue_.push_back({.of = Event::Of::kMatchWait, .what = const_cast<bool*>(&done)});
+    }
     void match_received(velo_match_receive_t& receive) {
         queue_.push_back({.of = Event::Of::kMatchReceive, .what = &receive});
     }
@@ -84,10 +88,10 @@ class Events {
         velo_path_t path;
     };
     struct Event {
-        enum class Of : uint8_t { kSend, kRma, kMatchSend, kMatchReceive, kEnd, kFailed };
+        enum class Of : uint8_t { kSend, kRma, kMatchSend, kMatchWait, kMatchReceive, kEnd, kFailed };
         Of of;
         Status status = Status::kOk;
-        void* what = nullptr;  ///< of the first four
+        void* what = nullptr;  ///< of the first five
         std::unique_ptr<velo_end_t> end{};
         std::unique_ptr<Failed> failed{};
     };
@@ -105,6 +109,7 @@ class Events {
             case Of::kMatchSend:
                 return match_host_.send_done(match_host_.context,
                                              static_cast<velo_match_send_t*>(event.what));
+            case Of::kMatchWait: *static_cast<volatile bool*>(event.what) = true; return;
             case Of::kMatchReceive:
                 return match_host_.receive_done(match_host_.context,
                                                 static_cast<velo_match_receive_t*>(event.what));

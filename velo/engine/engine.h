@@ -154,8 +154,7 @@ class Engine {
         parts_.core.events.match_with({.context = nullptr,
                                        .send_done = [](void*, velo_match_send_t*) {},
                                        .receive_done = [](void*, velo_match_receive_t*) {},
-                                       .send_rest = nullptr,
-                                       .post_rest = nullptr});
+                                       .wait = [](void*, const volatile bool*) {}});
     }
     [[nodiscard]] bool matching_owes() const {
         const std::lock_guard guard(parts_.core.lock);

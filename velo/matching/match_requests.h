@@ -47,6 +47,7 @@ struct MatchSend : match::WaitingSend {
     MatchPeer* to = nullptr;
     const void* data = nullptr;
     uint64_t bytes = 0;
+    volatile bool* waited = nullptr;  ///< set when it is done, where a caller waits; nullptr: the host is notified
     uint64_t number = 0;        ///< by which the receiver names it
     velo_handle_t handle = {};  ///< of its data, once that is registered
     enum class State : uint8_t {
@@ -99,7 +100,7 @@ struct MatchReceive : match::PostedReceive {
         return *std::launder(reinterpret_cast<MatchReceive*>(&face));
     }
 };
-static_assert(offsetof(velo_match_receive_t, source) >= sizeof(MatchReceive));
+static_assert(offsetof(velo_match_receive_t, from) >= sizeof(MatchReceive));
 
 }  // namespace velo
 

@@ -27,9 +27,10 @@ class MatchSending final : public SendOwner {
         queue_.belongs(Origin::kMatchSend, *this);
     }
 
-    /// Sends a message of any length, now or later. True: it is done.
+    /// Sends a message of any length, now or later. True: it is done. `waited`: set when it is done later, instead of
+    /// the host's being notified; nullptr: nothing is.
     bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
-              velo_match_send_t& face);
+              velo_match_send_t& face, volatile bool* waited = nullptr);
     /// True: a short message has left, in granted room, and is done. False: nothing has happened.
     [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
     void send_ended(velo_send_t& message, Status status) override;
@@ -149,8 +150,9 @@ bool MatchSending<Core>::leaves_now(MatchPeer& to, const match::Envelope& envelo
 
 template <class Core>
 bool MatchSending<Core>::send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes,
-                             bool synchronous, velo_match_send_t& face) {
+                             bool synchronous, velo_match_send_t& face, volatile bool* waited) {
     auto& send = *new (&face) MatchSend;
+    send.waited = waited;
     send.to = &to;
     send.data = data;
     send.bytes = bytes;
@@ -298,6 +300,7 @@ void MatchSending<Core>::send_done(MatchSend& send) {
     tell_choice(send);
     if (send.registered) registrations_.remove(send.handle);
     if (send.number != 0) numbers_.release(send.number);
+    if (send.waited != nullptr) return core_.events.match_sent(*send.waited);
     core_.events.match_sent(send.face());
 }
 
