@@ -172,11 +172,11 @@ class Side {
         while (received_ < awaited_) velo_progress(engine_);
     }
     void send_now(uint32_t bytes) {
-        while (velo_send_now(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) != VELO_OK)
+        while (velo_try_send(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) != VELO_OK)
             velo_progress(engine_);
     }
     void send_or_queue(uint32_t bytes, uint32_t place) {
-        if (velo_send_now(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) == VELO_OK) return;
+        if (velo_try_send(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) == VELO_OK) return;
         std::memcpy(fragments_[place].data(), header_.data(), kHeaderBytes);
         std::memcpy(fragments_[place].data() + kHeaderBytes, data_.data(), bytes);
         velo_send_t& send = sends_[place];

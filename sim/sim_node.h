@@ -79,16 +79,16 @@ class SimNode {
     [[nodiscard]] std::byte* reserve_whole(shm::PeerIndex peer, uint32_t bytes, Status& status) {
         return shm::RingProducer::in_one_piece(reserve(peer, bytes, status));
     }
-    [[nodiscard]] bool send_line(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
-        return rings().send_line(peer, parts, tag) && left(peer, parts.bytes());
+    [[nodiscard]] bool try_send_line(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+        return rings().try_send_line(peer, parts, tag) && left(peer, parts.bytes());
     }
-    [[nodiscard]] shm::RingProducer* lane(shm::PeerIndex peer) { return rings().lane(peer); }
-    void sent_in_lane(shm::PeerIndex peer, bool wake) {
-        rings().sent_in_lane(peer, wake);
+    [[nodiscard]] shm::RingProducer* ready_ring(shm::PeerIndex peer) { return rings().ready_ring(peer); }
+    void line_sent(shm::PeerIndex peer, bool wake) {
+        rings().line_sent(peer, wake);
         (void)left(peer, 0);
     }
-    [[nodiscard]] bool send_lines(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
-        return rings().send_lines(peer, parts, tag) && left(peer, parts.bytes());
+    [[nodiscard]] bool try_send_lines(shm::PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+        return rings().try_send_lines(peer, parts, tag) && left(peer, parts.bytes());
     }
     void commit(shm::PeerIndex peer, MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
         rings().commit(peer, message_class, tag, bytes, whole);

@@ -30,7 +30,7 @@ static_assert(static_cast<int>(velo::kLastStatus) == VELO_BAD_LOCAL_MEMORY);
 static_assert(static_cast<int>(Status::kPeerDead) == VELO_PEER_DEAD);
 static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
 
-[[gnu::always_inline]] inline bool leaves_in_lane(velo_engine& engine, velo_peer& peer, uint8_t tag, const void* header,
+[[gnu::always_inline]] inline bool try_send_line(velo_engine& engine, velo_peer& peer, uint8_t tag, const void* header,
                                                   size_t header_bytes, const void* payload, size_t payload_bytes) {
     const size_t bytes = header_bytes + payload_bytes;
     if (bytes > velo::shm::kInlineBytesMax) return false;
@@ -38,14 +38,14 @@ static_assert(static_cast<int>(Status::kUnsupported) == VELO_UNSUPPORTED);
         velo::base::copy_fields(place, header, header_bytes);
         velo::base::copy_small(place + header_bytes, payload, payload_bytes);
     };
-    return engine.leaves_in_lane(peer, static_cast<uint32_t>(bytes), tag, put);
+    return engine.try_send_line(peer, static_cast<uint32_t>(bytes), tag, put);
 }
 
 /// Tail call of its caller, with the caller's arguments, so that the short way saves no registers.
 template <bool kCopies>
-[[gnu::noinline]] int send_otherwise(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+[[gnu::noinline]] int try_send_otherwise(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                                      size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    return static_cast<int>(engine->send_now<kCopies>(*peer,
+    return static_cast<int>(engine->try_send<kCopies>(*peer,
                                                       {.header = header,
                                                        .payload = payload,
                                                        .header_bytes = static_cast<uint32_t>(header_bytes),
@@ -102,13 +102,13 @@ int send_and_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, 
 }
 
 /// These are tail calls of their callers, with the callers' arguments, so that the short ways save no registers.
-[[gnu::noinline]] bool match_leaves_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
+[[gnu::noinline]] bool match_try_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
                                         const void* data, uint64_t bytes) noexcept {
-    return with_memory(*engine, [&] { return engine->match_leaves_now(*to, Envelope::of(place, tag), data, bytes); });
+    return with_memory(*engine, [&] { return engine->match_try_send(*to, Envelope::of(place, tag), data, bytes); });
 }
 [[gnu::noinline]] int match_send_otherwise(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag,
                                            const void* data, uint64_t bytes) noexcept {
-    if (match_leaves_now(engine, to, place, tag, data, bytes)) return VELO_OK;
+    if (match_try_send(engine, to, place, tag, data, bytes)) return VELO_OK;
     return send_and_wait(engine, to, place, tag, data, bytes, false);
 }
 [[gnu::noinline]] int match_receive_otherwise(velo_engine_t* engine, uint64_t place, int32_t tag, void* buffer,
@@ -283,16 +283,16 @@ bool velo_peer_attachable(const velo_peer_t* peer) noexcept {
     return peer->attachable;
 }
 
-int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+int velo_try_send(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    if (leaves_in_lane(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
-    return send_otherwise<false>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
+    if (try_send_line(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
+    return try_send_otherwise<false>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
 }
 
-int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+int velo_try_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                       size_t header_bytes, const void* payload, size_t payload_bytes) noexcept {
-    if (leaves_in_lane(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
-    return send_otherwise<true>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
+    if (try_send_line(*engine, *peer, tag, header, header_bytes, payload, payload_bytes)) return VELO_OK;
+    return try_send_otherwise<true>(engine, peer, tag, header, header_bytes, payload, payload_bytes);
 }
 
 void* velo_reserve(velo_engine_t* engine, velo_peer_t* peer, size_t bytes) noexcept {
@@ -354,15 +354,15 @@ velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) 
         *engine, [&] { return engine->match([&](auto& matching) { return &matching.peer_of(peer); }); });
 }
 
-bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+bool velo_match_try_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) noexcept {
-    if (engine->leaves_in_lane(*to, Envelope::of(place, tag), data, bytes)) return true;
-    return match_leaves_now(engine, to, place, tag, data, bytes);
+    if (engine->try_send_line(*to, Envelope::of(place, tag), data, bytes)) return true;
+    return match_try_send(engine, to, place, tag, data, bytes);
 }
 
 int velo_match_send_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) noexcept {
-    if (engine->leaves_in_lane(*to, Envelope::of(place, tag), data, bytes)) return VELO_OK;
+    if (engine->try_send_line(*to, Envelope::of(place, tag), data, bytes)) return VELO_OK;
     return match_send_otherwise(engine, to, place, tag, data, bytes);
 }
 

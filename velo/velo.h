@@ -269,14 +269,14 @@ bool velo_peer_attachable(const velo_peer_t* peer) VELO_NOEXCEPT;
 
 /* Sends a message of two parts if that is possible at once, without keeping a pointer. VELO_AGAIN: nothing
  * was done, use velo_send. */
-int velo_send_now(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+int velo_try_send(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                   size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
 
 /* Sends a message of two parts, or queues a copy if that is not possible at once; `sent` is not called for it.
  * VELO_AGAIN: nothing was done, use velo_send. Copies are taken only behind a message of velo_send's that still
  * waits, and only a limited number behind each, so that a host which waits for its messages does not run ahead of
  * its peer. */
-int velo_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
+int velo_try_send_or_copy(velo_engine_t* engine, velo_peer_t* peer, uint8_t tag, const void* header,
                       size_t header_bytes, const void* payload, size_t payload_bytes) VELO_NOEXCEPT;
 
 /* Space for a message of `bytes` on an on-node ring, to be written in place and sent by velo_commit, or given up

@@ -78,7 +78,7 @@ void velo_match_close(velo_engine_t* engine) VELO_NOEXCEPT;
 velo_match_peer_t* velo_match_peer_of(velo_engine_t* engine, velo_peer_t* peer) VELO_NOEXCEPT;
 
 /* Sends a short message, if it can leave at once. False: nothing has happened; velo_match_send() does the rest. */
-bool velo_match_send_now(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
+bool velo_match_try_send(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, int32_t tag, const void* data,
                          uint64_t bytes) VELO_NOEXCEPT;
 
 /* Sends a message, and returns when it is done; `send_done` is not called. While it cannot leave, the host's wait()

@@ -30,7 +30,7 @@ const velo_faces_t *velo_faces(void)
         .open_matching = velo_match_open,
         .leave_matching = mca_btl_velo_leave_matching,
         .peer_of = velo_match_peer_of,
-        .send_now = velo_match_send_now,
+        .try_send = velo_match_try_send,
         .send_wait = velo_match_send_wait,
         .ssend_wait = velo_match_ssend_wait,
         .send = velo_match_send,

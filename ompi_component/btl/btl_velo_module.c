@@ -234,10 +234,10 @@ static inline int sendi_contiguous(velo_peer_t *peer, opal_convertor_t *converto
         opal_convertor_get_current_pointer(convertor, &payload);
     }
     if (copies) {
-        return velo_send_or_copy(mca_btl_velo_component.engine, peer, tag, header, header_size, payload,
+        return velo_try_send_or_copy(mca_btl_velo_component.engine, peer, tag, header, header_size, payload,
                                  payload_size);
     }
-    return velo_send_now(mca_btl_velo_component.engine, peer, tag, header, header_size, payload, payload_size);
+    return velo_try_send(mca_btl_velo_component.engine, peer, tag, header, header_size, payload, payload_size);
 }
 
 /* All but sendi's most frequent use, and out of its way. */

@@ -27,7 +27,7 @@ typedef struct {
     /* As the last one. Returns when no message of this process waits for its receiver any more. */
     void (*leave_matching)(void);
     velo_match_peer_t *(*peer_of)(velo_engine_t *engine, velo_peer_t *peer);
-    bool (*send_now)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
+    bool (*try_send)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                      uint64_t bytes);
     int (*send_wait)(velo_engine_t *engine, velo_match_peer_t *to, uint64_t place, int32_t tag, const void *data,
                      uint64_t bytes);

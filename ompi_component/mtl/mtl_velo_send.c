@@ -44,11 +44,11 @@ static inline int prepare(ompi_communicator_t *comm, int dest, opal_convertor_t 
     return OMPI_SUCCESS;
 }
 
-static inline bool message_leaves_now(ompi_communicator_t *comm, velo_match_peer_t *peer, int tag,
+static inline bool try_send_packed(ompi_communicator_t *comm, velo_match_peer_t *peer, int tag,
                                       const message_t *message, mca_pml_base_send_mode_t mode)
 {
     return message->data == message->here && MCA_PML_BASE_SEND_SYNCHRONOUS != mode
-           && mca_mtl_velo.faces.send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
+           && mca_mtl_velo.faces.try_send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)),
                                           tag, message->data, message->bytes);
 }
 
@@ -140,7 +140,7 @@ static int __attribute__((noinline)) isend_otherwise(ompi_communicator_t *comm, 
     }
     request->packed = NULL;
     request->receives = false;
-    if (message_leaves_now(comm, peer, tag, &message, mode)) {
+    if (try_send_packed(comm, peer, tag, &message, mode)) {
         finish(request);
         return OMPI_SUCCESS;
     }
@@ -173,7 +173,7 @@ int mca_mtl_velo_isend(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
     (void) mtl;
     (void) blocking;
     if (OPAL_UNLIKELY(NULL == peer)
-        || !mca_mtl_velo.faces.send_now(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
+        || !mca_mtl_velo.faces.try_send(mca_mtl_velo.engine, peer, mca_mtl_velo_place(comm, ompi_comm_rank(comm)), tag,
                                         mca_mtl_velo_begin_of(convertor), convertor->local_size)) {
         return isend_otherwise(comm, dest, tag, convertor, mode, request);
     }

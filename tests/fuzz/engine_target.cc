@@ -126,7 +126,7 @@ void modex(Input& input) {
         velo_peer_t* to = nullptr;
         if (victim.connect(blob.data(), bytes, input.byte() < 250, to) != VELO_OK) continue;
         require(velo_peer_path(to) != VELO_PATH_NONE, "a peer is reached somehow");
-        (void)velo_send_now(victim.engine, to, 1, memory.data(), input.byte(), memory.data(), 100);
+        (void)velo_try_send(victim.engine, to, 1, memory.data(), input.byte(), memory.data(), 100);
         velo_send_t& send = sends.emplace_back();
         send.data[0] = memory.data();
         send.bytes[0] = static_cast<uint32_t>(input.below(kMessageBytesMax));

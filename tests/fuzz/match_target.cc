@@ -198,7 +198,7 @@ void matching(Input& input) {
                 velo_match_peer_t* const to = input.below(8) == 0 ? self : other;
                 const bool synchronous = input.flag();
                 if (synchronous ||
-                    !velo_match_send_now(victim.engine, to, velo_place(3, 0), 1, sent.data(), length))
+                    !velo_match_try_send(victim.engine, to, velo_place(3, 0), 1, sent.data(), length))
                     (void)velo_match_send(victim.engine, to, velo_place(3, 0), 1, sent.data(), length, synchronous,
                                           &sends.emplace_back());
                 break;

@@ -122,7 +122,7 @@ void ring(Input& input) {
                 const auto one = static_cast<uint32_t>(input.below(shm::kInlineBytesMax + 1));
                 const auto two = static_cast<uint32_t>(input.below(shm::kInlineBytesMax - one + 1));
                 bool wake = false;
-                (void)producer.send_line({kData, kData, one, two}, input.byte(), wake);
+                (void)producer.try_send_line({kData, kData, one, two}, input.byte(), wake);
                 break;
             }
             case 8: {
@@ -130,7 +130,7 @@ void ring(Input& input) {
                 const auto one = static_cast<uint32_t>(input.below(128));
                 const auto two = static_cast<uint32_t>(input.below(3000));
                 bool wake = false;
-                (void)producer.send_lines({kData, kData, one, two}, input.byte(), wake);
+                (void)producer.try_send_lines({kData, kData, one, two}, input.byte(), wake);
                 break;
             }
         }

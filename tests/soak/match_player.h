@@ -128,7 +128,7 @@ class MatchPlayer {
         const uint64_t place = velo_place(next->context, rank_);
         const bool left =
             !next->synchronous && dice_.below(4) != 0 &&
-            velo_match_send_now(engine_, to, place, next->tag, send.data.data(), send.data.size()) != 0;
+            velo_match_try_send(engine_, to, place, next->tag, send.data.data(), send.data.size()) != 0;
         if (left || velo_match_send(engine_, to, place, next->tag, send.data.data(), send.data.size(),
                                     next->synchronous, &send.face) != 0)
             ended(send);

@@ -397,7 +397,7 @@ TEST_F(CreditCounters, levels_add_up_to_the_data_region) {
     EXPECT_EQ(job[1].counters().credits_available, 0u);
     const std::array<std::byte, 8> data = {};
     job.drive([&] {
-        return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) ==
+        return velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) ==
                VELO_OK;
     });
     EXPECT_EQ(job[0].counters().credits_held, 5u);

@@ -205,7 +205,7 @@ TEST(EngineHostPromise, needs_no_log) {
     velo_peer_t* peer = nullptr;
     ASSERT_EQ(velo_connect(engine, address.data(), bytes, true, nullptr, &peer, error, sizeof error),
               VELO_OK);
-    ASSERT_EQ(velo_send_now(engine, peer, 1, "x", 1, nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(engine, peer, 1, "x", 1, nullptr, 0), VELO_OK);
     velo_close(engine);
 }
 

@@ -118,14 +118,14 @@ TEST_P(EngineMessages, flood_against_a_sleeping_receiver_waits_and_loses_nothing
 TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait) {
     Job job(2, params());
     const uint64_t marker = 42;
-    const auto send_now = [&] {
-        return velo_send_now(job[0].engine, job[0].peers[1], 2, &marker, sizeof marker, nullptr, 0);
+    const auto try_send = [&] {
+        return velo_try_send(job[0].engine, job[0].peers[1], 2, &marker, sizeof marker, nullptr, 0);
     };
     // Short ones have left before, and on the node a ring takes others where a long one waits for its own.
     const size_t bytes = velo_peer_path(job[0].peers[1]) == VELO_PATH_ON_NODE ? 20000 : 500;
     size_t sent = 0;
     for (; sent < 3; ++sent) {
-        job.drive([&] { return send_now() == VELO_OK; });
+        job.drive([&] { return try_send() == VELO_OK; });
         job.drive([&] { return job[1].inbox.size() == sent + 1; });
     }
     std::vector<std::unique_ptr<Outgoing>> out;
@@ -134,10 +134,10 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
         if (!velo_send(job[0].engine, job[0].peers[1], &out.back()->send, 1)) break;
     }
     ++sent;
-    EXPECT_EQ(send_now(), VELO_AGAIN);
+    EXPECT_EQ(try_send(), VELO_AGAIN);
     job.drive([&] { return job[1].inbox.size() == sent && !velo_busy(job[0].engine); });
     // Credits of the last ones may still be on their way.
-    job.drive([&] { return send_now() == VELO_OK; });
+    job.drive([&] { return try_send() == VELO_OK; });
     job.drive([&] { return job[1].inbox.size() == sent + 1; });
     EXPECT_EQ(job[1].inbox.back().tag, 2);
 }
@@ -149,7 +149,7 @@ TEST_P(EngineMessages, short_messages_behind_one_that_waits_are_copied_and_keep_
     const auto offer_copy = [&] {
         std::vector<std::byte> data = pattern(expected.size() % 300, static_cast<uint32_t>(expected.size()));
         const size_t header = data.size() / 3;
-        const int status = velo_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), header,
+        const int status = velo_try_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), header,
                                              data.data() + header, data.size() - header);
         if (status == VELO_OK) expected.push_back(data);
         std::ranges::fill(data, std::byte{0xee});
@@ -181,7 +181,7 @@ TEST_P(EngineMessages, a_host_that_waits_for_each_message_is_granted_no_copies) 
     const auto data = pattern(100, 1);
     size_t waited = 0;
     for (int i = 0; i < 3000; ++i) {
-        if (velo_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) == VELO_OK) {
+        if (velo_try_send_or_copy(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) == VELO_OK) {
             continue;
         }
         Outgoing out(data);
@@ -197,7 +197,7 @@ TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused
     Job job(2, params());
     const auto send = [&] {
         const std::array<std::byte, 8> data = {};
-        return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
+        return velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
     };
     job.drive([&] { return send() == VELO_OK; });  // from here on nothing has to be set up
     job.drive([&] { return job[1].inbox.size() == 1; });
@@ -280,7 +280,7 @@ TEST(EngineCredits, piggybacking_saves_credit_packets) {
         const auto data = pattern(40, 1);
         for (int i = 0; i < 5000; ++i) {
             for (int from : {0, 1}) {
-                ASSERT_EQ(velo_send_now(job[from].engine, job[from].peers[1 - from], 1, data.data(),
+                ASSERT_EQ(velo_try_send(job[from].engine, job[from].peers[1 - from], 1, data.data(),
                                         data.size(), nullptr, 0),
                           VELO_OK);
                 velo_progress(job[1 - from].engine);
@@ -303,7 +303,7 @@ TEST(EngineCredits, one_way_traffic_returns_every_credit_in_time) {
     const auto data = pattern(40, 1);
     for (int i = 0; i < 20000; ++i) {
         job.drive([&] {
-            return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) ==
+            return velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0) ==
                    VELO_OK;
         });
     }
@@ -325,7 +325,7 @@ TEST(EngineCredits, a_return_that_a_messages_middle_makes_due_does_not_wait_for_
         Job job(2, params);
         const auto data = pattern(packets * 56, 1);
         ASSERT_EQ(
-            velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0),
+            velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0),
             VELO_OK);
         ASSERT_EQ(job[0].counters().velo_tx_packets, packets);
         velo_progress(job[1].engine);
@@ -341,13 +341,13 @@ TEST(EngineHardware, a_message_goes_whole_while_there_is_room_and_in_parts_other
     params.slots = 100;
     Job job(2, params);
     const auto data = pattern(2000, 1);  // 36 packets
-    const auto send_now = [&] {
-        return velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
+    const auto try_send = [&] {
+        return velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
     };
-    EXPECT_EQ(send_now(), VELO_OK);
-    EXPECT_EQ(send_now(), VELO_OK);
+    EXPECT_EQ(try_send(), VELO_OK);
+    EXPECT_EQ(try_send(), VELO_OK);
     // No sender would be left for the rest.
-    EXPECT_EQ(send_now(), VELO_AGAIN);
+    EXPECT_EQ(try_send(), VELO_AGAIN);
     EXPECT_EQ(job[0].counters().velo_tx_packets, 72u);
     velo_send_t queued = {};
     queued.data[0] = data.data();
@@ -368,7 +368,7 @@ TEST(EngineContact, slots_follow_the_conversation) {
         EXPECT_GT(counters.peer_bytes, 64u);
     }
     const auto data = pattern(40, 1);
-    ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
     job.drive([&] { return job[1].inbox.size() == 1; });
     EXPECT_EQ(job[0].counters().contacts_tx, 1u);
     EXPECT_EQ(job[1].counters().contacts_rx, 1u);
@@ -376,12 +376,12 @@ TEST(EngineContact, slots_follow_the_conversation) {
     EXPECT_EQ(job[1].counters().opens_rx, 1u);
     EXPECT_EQ(job[0].counters().slot_owners, 1u);
     EXPECT_EQ(job[1].counters().slot_owners, 0u);
-    ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
     job.drive([&] { return job[0].counters().opens_rx == 1; });
     EXPECT_EQ(job[0].counters().contacts_tx, 2u);
     for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(job[rank].counters().slot_owners, rank < 2 ? 1u : 0u) << rank;
     // With slots of its own the next one costs a credit.
-    ASSERT_EQ(velo_send_now(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0), VELO_OK);
     job.drive([&] { return job[1].inbox.size() == 3; });
     EXPECT_EQ(job[0].counters().contacts_tx, 2u);
 }

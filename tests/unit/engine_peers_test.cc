@@ -59,7 +59,7 @@ TEST(EnginePeers, more_ranks_than_a_contact_ring_holds_connect_before_any_of_the
     const uint64_t text = 42;
     for (uint32_t rank = 1; rank < kRanks; ++rank) {
         job.drive([&] {
-            return velo_send_now(job[rank].engine, job[rank].peers[0], 1, &text, sizeof text, nullptr, 0) ==
+            return velo_try_send(job[rank].engine, job[rank].peers[0], 1, &text, sizeof text, nullptr, 0) ==
                    VELO_OK;
         });
     }
@@ -163,7 +163,7 @@ TEST(EnginePeers, a_first_contact_that_can_not_be_answered_is_answered_later) {
     Rank sender(params, 0, 2);
     Rank receiver(params, 1, 2);
     velo_peer_t* peer = Job::connect(sender, receiver);
-    ASSERT_EQ(velo_send_now(sender.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(sender.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
     rlimit before = {};
     getrlimit(RLIMIT_NOFILE, &before);
     rlimit few = before;
@@ -197,7 +197,7 @@ class DoomedRank {
             if (sends_to != nullptr) {
                 velo_peer_t* peer = Job::connect(child, *sends_to);
                 for (size_t i = 0; i < kMessages; ++i)
-                    (void)velo_send_now(child.engine, peer, 1, "hi", 2, nullptr, 0);
+                    (void)velo_try_send(child.engine, peer, 1, "hi", 2, nullptr, 0);
             }
             (void)!write(ends[1], &published, sizeof published);
             for (;;) pause();
@@ -268,14 +268,14 @@ TEST(EnginePeersGone, what_processes_held_that_ended_is_used_for_others) {
     for (uint32_t round = 0; round < 6; ++round) {
         DoomedRank doomed(params, round + 1, 2, &rank);
         velo_peer_t* peer = doomed.connect(rank);
-        for (int i = 0; i < 3; ++i) ASSERT_EQ(velo_send_now(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
+        for (int i = 0; i < 3; ++i) ASSERT_EQ(velo_try_send(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_OK);
         ASSERT_TRUE(drive_alone(rank.engine,
                                 [&] { return rank.inbox.size() == (round + 1) * DoomedRank::kMessages; }));
         velo_rma_t get = operation(VELO_RMA_GET, here, doomed.handle());
         doomed.kill_now();
         ASSERT_TRUE(drive_alone(rank.engine, [&] { return rank.counters().peers_gone == round + 1; }));
         // Until the host has said that it is finished with it, the peer can be asked, and fails.
-        EXPECT_EQ(velo_send_now(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_PEER_DEAD);
+        EXPECT_EQ(velo_try_send(rank.engine, peer, 1, "hi", 2, nullptr, 0), VELO_PEER_DEAD);
         EXPECT_EQ(velo_reserve(rank.engine, peer, 100), nullptr);
         velo_rma(rank.engine, peer, &get);
         EXPECT_TRUE(drive_alone(rank.engine, [&] { return rank.done.size() == round + 1; }));
@@ -327,7 +327,7 @@ TEST(EnginePeersGone, a_peer_that_was_disconnected_and_lives_can_be_connected_ag
     EXPECT_TRUE(velo_disconnect(job[0].engine, job[0].peers[1]));
     velo_peer_t* again = Job::connect(job[0], job[1]);
     EXPECT_EQ(again, job[0].peers[1]);
-    ASSERT_EQ(velo_send_now(job[0].engine, again, 1, "hi", 2, nullptr, 0), VELO_OK);
+    ASSERT_EQ(velo_try_send(job[0].engine, again, 1, "hi", 2, nullptr, 0), VELO_OK);
     job.drive([&] { return job[1].inbox.size() == 1; });
 }
 

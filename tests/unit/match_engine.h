@@ -61,12 +61,12 @@ class MatchEngine : public testing::Test {
     /// From 0 to 1, as a host does. Whether it was done at once.
     bool send(int tag, const std::vector<std::byte>& data, velo_match_send_t& send,
               bool synchronous = false) {
-        if (!synchronous && send_now(tag, data)) return true;
+        if (!synchronous && try_send(tag, data)) return true;
         return velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size(),
                                synchronous, &send);
     }
-    bool send_now(int tag, const std::vector<std::byte>& data) {
-        return velo_match_send_now(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
+    bool try_send(int tag, const std::vector<std::byte>& data) {
+        return velo_match_try_send(job_[0].engine, peer_[0], velo_place(3, 0), tag, data.data(), data.size());
     }
     bool receive(int tag, std::vector<std::byte>& buffer, velo_match_receive_t& receive, int source = 0) {
         return velo_match_receive(job_[1].engine, source < 0 ? nullptr : peer_[1], velo_place(3, source), tag,

@@ -64,16 +64,16 @@ TEST_F(MatchEngine, later_messages_leave_eagerly) {
 
 TEST_F(MatchEngine, a_short_message_leaves_now_where_nothing_waits_before_it) {
     const std::vector<std::byte> data = pattern(8, 1);
-    EXPECT_FALSE(send_now(1, data)) << "no room is granted yet";
+    EXPECT_FALSE(try_send(1, data)) << "no room is granted yet";
     velo_match_send_t first;
     EXPECT_FALSE(send(1, data, first));
     progress();
-    for (const size_t bytes : {8, 0, 24, 25, 1000}) EXPECT_TRUE(send_now(1, pattern(bytes, 1))) << bytes;
+    for (const size_t bytes : {8, 0, 24, 25, 1000}) EXPECT_TRUE(try_send(1, pattern(bytes, 1))) << bytes;
     const std::vector<std::byte> longer = pattern(200'000, 2);
-    EXPECT_FALSE(send_now(1, longer)) << "it is fetched";
+    EXPECT_FALSE(try_send(1, longer)) << "it is fetched";
     velo_match_send_t waits;
     EXPECT_FALSE(send(1, longer, waits));
-    EXPECT_FALSE(send_now(1, data)) << "it would overtake the one that waits";
+    EXPECT_FALSE(try_send(1, data)) << "it would overtake the one that waits";
 }
 
 TEST_F(MatchEngine, a_send_that_waits_returns_when_its_message_is_done) {
@@ -147,7 +147,7 @@ TEST_F(MatchEngine, messages_keep_their_order_whichever_call_sends_them) {
         if (sent.size() < kMessages && (sent.size() < received.size() + 100 || random() % 4 == 0)) {
             const size_t length = random() % 3 != 0 ? random() % 25 : random() % kLengthMax;
             const auto& data = sent.emplace_back(pattern(length, static_cast<uint32_t>(sent.size())));
-            if (send_now(1, data)) {
+            if (try_send(1, data)) {
                 ++now;
             } else {
                 (void)velo_match_send(job_[0].engine, peer_[0], velo_place(3, 0), 1, data.data(), data.size(),

@@ -265,23 +265,23 @@ TEST_F(OnNodePair, a_message_that_is_not_accepted_stays) {
     EXPECT_EQ(inbox.messages[0].second, "one");
 }
 
-/// By send_line, as the engine sends what fits one line.
-bool send_line(OnNode& from, PeerIndex to, const std::string& text) {
-    return from.send_line(to, {text.data(), nullptr, static_cast<uint32_t>(text.size()), 0}, 0);
+/// By try_send_line, as the engine sends what fits one line.
+bool try_send_line(OnNode& from, PeerIndex to, const std::string& text) {
+    return from.try_send_line(to, {text.data(), nullptr, static_cast<uint32_t>(text.size()), 0}, 0);
 }
 
 TEST_F(OnNodePair, short_messages_arrive_in_order_and_leave_nothing_unread) {
     ASSERT_EQ(send(a, peer, "first"), Status::kOk);
     std::vector<std::string> sent = {"first"};
     for (int i = 0; i < 100; ++i) {
-        // One to four at a time, every seventh too long to share a line, every eleventh not by send_line.
+        // One to four at a time, every seventh too long to share a line, every eleventh not by try_send_line.
         for (int k = 0; k <= i % 4; ++k) {
             const size_t number = sent.size();
             sent.push_back(std::to_string(number) + std::string(number % 7 == 0 ? 40 : 0, 'x'));
             if (number % 11 == 0) {
                 ASSERT_EQ(send(a, peer, sent.back()), Status::kOk);
             } else {
-                ASSERT_TRUE(send_line(a, peer, sent.back()));
+                ASSERT_TRUE(try_send_line(a, peer, sent.back()));
             }
         }
         b.poll(16, inbox);
@@ -297,9 +297,9 @@ TEST_F(OnNodePair, short_messages_arrive_in_order_and_leave_nothing_unread) {
 TEST_F(OnNodePair, a_message_in_a_second_cell_is_unread_until_it_is_taken) {
     ASSERT_EQ(send(a, peer, "first"), Status::kOk);
     b.poll(16, inbox);
-    ASSERT_TRUE(send_line(a, peer, "one"));
+    ASSERT_TRUE(try_send_line(a, peer, "one"));
     ASSERT_EQ(b.poll(16, inbox), 1u);
-    ASSERT_TRUE(send_line(a, peer, "two"));
+    ASSERT_TRUE(try_send_line(a, peer, "two"));
     RingFill fill;
     ASSERT_TRUE(a.fill(peer, fill));
     EXPECT_EQ(fill.lines_written - fill.lines_read, 1u);
@@ -315,7 +315,7 @@ TEST_F(OnNodePair, a_short_message_that_was_waited_for_is_handed_up_at_once_and_
     ASSERT_EQ(send(a, peer, "first"), Status::kOk);
     EXPECT_EQ(b.poll(16, inbox), 1u);
     EXPECT_EQ(b.poll(16, inbox), 0u);
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(send_line(a, peer, std::to_string(i)));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(try_send_line(a, peer, std::to_string(i)));
     EXPECT_EQ(b.poll(16, inbox), 1u);
     EXPECT_EQ(b.poll(16, inbox), 2u);
     EXPECT_EQ(b.poll(16, inbox), 0u);
@@ -323,25 +323,25 @@ TEST_F(OnNodePair, a_short_message_that_was_waited_for_is_handed_up_at_once_and_
     Inbox answers;
     ASSERT_EQ(a.poll(16, answers), 1u);
     const std::string longer(150, 'x');  // of more lines: the lines of those behind it are asked for at once
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(a.send_lines(peer, {longer.data(), longer.data() + 8, 8, 142}, 0));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(a.try_send_lines(peer, {longer.data(), longer.data() + 8, 8, 142}, 0));
     EXPECT_EQ(b.poll(16, inbox), 3u);
     EXPECT_EQ(inbox.messages.back().second, longer);
 }
 
 TEST_F(OnNodePair, only_a_peer_that_keeps_up_gets_messages_in_more_than_a_few_lines) {
     const std::string text(kFewLinesBytesMax + 1, 'x');
-    const auto send_lines = [&](uint32_t bytes = kFewLinesBytesMax + 1) {
-        return a.send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0);
+    const auto try_send_lines = [&](uint32_t bytes = kFewLinesBytesMax + 1) {
+        return a.try_send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0);
     };
-    EXPECT_FALSE(send_lines()) << "there is no ring yet";
+    EXPECT_FALSE(try_send_lines()) << "there is no ring yet";
     for (int i = 0; i < 8; ++i) ASSERT_EQ(send(a, peer, "x"), Status::kOk);
-    EXPECT_FALSE(send_lines()) << "a stream";
-    EXPECT_TRUE(send_lines(kFewLinesBytesMax));
+    EXPECT_FALSE(try_send_lines()) << "a stream";
+    EXPECT_TRUE(try_send_lines(kFewLinesBytesMax));
     b.poll(16, inbox);
     ASSERT_EQ(send(b, inbox.messages[0].first, "answer"), Status::kOk);
     Inbox answers;
     ASSERT_EQ(a.poll(16, answers), 1u);
-    EXPECT_TRUE(send_lines());
+    EXPECT_TRUE(try_send_lines());
 }
 
 TEST_F(OnNodePair, room_of_a_message_of_many_lines_is_given_back_before_the_next_one_and_of_few_ones_together) {
@@ -365,7 +365,7 @@ TEST_F(OnNodePair, room_of_a_message_of_many_lines_is_given_back_before_the_next
     reader.sender = &a;
     reader.peer = peer;
     for (const uint32_t bytes : {1000u, 200u, 200u, 200u}) {
-        ASSERT_TRUE(a.send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0));
+        ASSERT_TRUE(a.try_send_lines(peer, {text.data(), text.data() + 8, 8, bytes - 8}, 0));
     }
     ASSERT_EQ(b.poll(16, reader), 4u);
     EXPECT_EQ(reader.unread, (std::vector<uint64_t>{28, 12, 12, 12}));

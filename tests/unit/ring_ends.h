@@ -31,24 +31,24 @@ struct Ring {
         producer.commit(MessageClass::kHost, tag, bytes);
         return true;
     }
-    /// Sends by send_line, in two parts; bytes <= kInlineBytesMax. False: the ring is full.
-    bool send_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
+    /// Sends by try_send_line, in two parts; bytes <= kInlineBytesMax. False: the ring is full.
+    bool try_send_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         std::byte data[kInlineBytesMax];
         std::memset(data, fill, sizeof data);
         bool wake = false;
-        return producer.send_line({data, data, bytes / 3, bytes - bytes / 3}, tag, wake);
+        return producer.try_send_line({data, data, bytes / 3, bytes - bytes / 3}, tag, wake);
     }
-    /// Sends by send_in_ready_line. False: the next line is not clear.
-    bool send_in_ready_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
+    /// Sends by try_send_ready_line. False: the next line is not clear.
+    bool try_send_ready_line(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         bool wake = false;
-        return producer.send_in_ready_line(bytes, tag, wake, [&](std::byte* to) { std::memset(to, fill, bytes); });
+        return producer.try_send_ready_line(bytes, tag, wake, [&](std::byte* to) { std::memset(to, fill, bytes); });
     }
-    /// Sends by send_lines, in two parts. False: the message does not fit the lines.
-    bool send_lines(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
+    /// Sends by try_send_lines, in two parts. False: the message does not fit the lines.
+    bool try_send_lines(uint32_t bytes, uint8_t fill, uint8_t tag = 0) {
         const std::vector<std::byte> data(bytes, std::byte{fill});
         const uint32_t header = std::min(bytes, 14u);
         bool wake = false;
-        return producer.send_lines({data.data(), data.data() + header, header, bytes - header}, tag, wake);
+        return producer.try_send_lines({data.data(), data.data() + header, header, bytes - header}, tag, wake);
     }
     /// Takes one message and checks its content; false when there is none.
     bool receive(uint32_t bytes, uint8_t fill) {

@@ -14,8 +14,8 @@ namespace {
 /// A message of any kind, as sent and as expected.
 struct Mixed {
     uint32_t bytes = 0;
-    bool line = false;   ///< by send_line
-    bool lines = false;  ///< by send_lines, where that takes it
+    bool line = false;   ///< by try_send_line
+    bool lines = false;  ///< by try_send_lines, where that takes it
     bool whole = false;
     bool streaming = false;
 
@@ -34,8 +34,8 @@ struct Mixed {
     bool send(Ring& ring, uint32_t number) const {
         const auto fill = static_cast<uint8_t>(number % 251 + 1);
         const auto tag = static_cast<uint8_t>(number);
-        if (line) return ring.send_line(bytes, fill, tag);
-        if (lines && ring.send_lines(bytes, fill, tag)) return true;
+        if (line) return ring.try_send_line(bytes, fill, tag);
+        if (lines && ring.try_send_lines(bytes, fill, tag)) return true;
         if (!whole) return ring.send(bytes, fill, tag, streaming);
         std::byte* room = ring.producer.reserve_whole(bytes, streaming);
         if (room == nullptr) return false;
@@ -76,7 +76,7 @@ TEST(Ring, a_message_of_several_lines_is_what_a_reserved_one_is) {
         Ring reserved({.lines = 256, .body_bytes = 8192});
         Ring direct({.lines = 256, .body_bytes = 8192});
         ASSERT_TRUE(reserved.send(bytes, 7, 3));
-        ASSERT_TRUE(direct.send_lines(bytes, 7, 3));
+        ASSERT_TRUE(direct.try_send_lines(bytes, 7, 3));
         EXPECT_EQ(std::memcmp(reserved.memory, direct.memory, ring_bytes(direct.geometry)), 0) << bytes;
         EXPECT_TRUE(direct.receive(bytes, 7));
     }
@@ -85,16 +85,16 @@ TEST(Ring, a_message_of_several_lines_is_what_a_reserved_one_is) {
 TEST(Ring, what_does_not_fit_the_lines_ahead_is_refused_and_changes_nothing) {
     Ring ring({.lines = 16, .body_bytes = 4096});
     const uint32_t most = ring.geometry.short_bytes_max();  // 4 lines
-    EXPECT_FALSE(ring.send_lines(most + 1, 1));
+    EXPECT_FALSE(ring.try_send_lines(most + 1, 1));
     for (int i = 0; i < 14; ++i) {
         ASSERT_TRUE(ring.send(20, 1));
         ASSERT_TRUE(ring.receive(20, 1));
     }
-    EXPECT_FALSE(ring.send_lines(most, 2)) << "two lines to the end of the area";
+    EXPECT_FALSE(ring.try_send_lines(most, 2)) << "two lines to the end of the area";
     EXPECT_TRUE(ring.send(most, 2)) << "reserve() skips them";
     EXPECT_TRUE(ring.receive(most, 2));
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.send_lines(most, 3));
-    EXPECT_FALSE(ring.send_lines(most, 4)) << "the ring is full";
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.try_send_lines(most, 3));
+    EXPECT_FALSE(ring.try_send_lines(most, 4)) << "the ring is full";
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(ring.receive(most, 3));
     EXPECT_FALSE(ring.receive(most, 4));
 }

@@ -265,7 +265,7 @@ TEST(Ring, a_line_is_ready_for_the_next_message_when_the_one_behind_it_is_clear)
         if (random() % 2 != 0) {
             const uint32_t bytes = random() % 2 != 0 ? 8 : kInlineBytesMax;
             const auto fill = static_cast<uint8_t>(step % 251);
-            if (ring.send_in_ready_line(bytes, fill) || (random() % 2 != 0 && ring.send_line(bytes, fill)))
+            if (ring.try_send_ready_line(bytes, fill) || (random() % 2 != 0 && ring.try_send_line(bytes, fill)))
                 unread.emplace_back(bytes, fill);
         } else if (!unread.empty()) {
             ASSERT_TRUE(ring.receive(unread.front().first, unread.front().second)) << step;
@@ -296,7 +296,7 @@ TEST(Ring, messages_of_all_lengths_arrive_whole_while_the_ring_becomes_deep) {
 
 TEST(Ring, two_short_messages_share_a_line_and_a_third_does_not) {
     Ring ring(kSmall);
-    for (uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(ring.send_line(kCellBytesMax, i));
+    for (uint8_t i = 0; i < 3; ++i) ASSERT_TRUE(ring.try_send_line(kCellBytesMax, i));
     uintptr_t line[3];
     for (uint8_t i = 0; i < 3; ++i) {
         Message message;
@@ -311,10 +311,10 @@ TEST(Ring, two_short_messages_share_a_line_and_a_third_does_not) {
 TEST(Ring, a_message_that_does_not_fit_a_cell_follows_in_the_next_line) {
     for (const bool line : {true, false}) {
         Ring ring(kSmall);
-        ASSERT_TRUE(ring.send_line(8, 1));
-        ASSERT_TRUE(line ? ring.send_line(kCellBytesMax + 1, 2) : ring.send(kCellBytesMax + 1, 2));
+        ASSERT_TRUE(ring.try_send_line(8, 1));
+        ASSERT_TRUE(line ? ring.try_send_line(kCellBytesMax + 1, 2) : ring.send(kCellBytesMax + 1, 2));
         // The cell behind the first is not for one that comes later.
-        ASSERT_TRUE(ring.send_line(8, 3));
+        ASSERT_TRUE(ring.try_send_line(8, 3));
         ASSERT_TRUE(ring.receive(8, 1));
         ASSERT_TRUE(ring.receive(kCellBytesMax + 1, 2));
         ASSERT_TRUE(ring.receive(8, 3));
@@ -323,7 +323,7 @@ TEST(Ring, a_message_that_does_not_fit_a_cell_follows_in_the_next_line) {
 
 TEST(Ring, a_line_whose_second_cell_is_open_is_not_written_again) {
     Ring ring(kSmall);
-    ASSERT_TRUE(ring.send_line(8, 1));
+    ASSERT_TRUE(ring.try_send_line(8, 1));
     ASSERT_TRUE(ring.receive(8, 1));
     // Two lines more and the one that is clear: the first would be the next.
     ASSERT_TRUE(ring.send(8, 2));
@@ -346,7 +346,7 @@ TEST(Ring, every_message_finds_room_while_a_second_cell_stays_open) {
                     ASSERT_TRUE(ring.send(8, 1));
                     ASSERT_TRUE(ring.receive(8, 1));
                 }
-                ASSERT_TRUE(ring.send_line(8, 2));
+                ASSERT_TRUE(ring.try_send_line(8, 2));
                 ASSERT_TRUE(ring.receive(8, 2));
                 ASSERT_TRUE(ring.send(bytes, 3)) << lines << " lines, " << before << " before, " << bytes;
                 ASSERT_TRUE(ring.receive(bytes, 3));
@@ -359,15 +359,15 @@ TEST(Ring, fill_counts_what_is_unread_whether_a_second_cell_is_open_or_not) {
     Ring ring(kSmall);
     const auto unread = [&] { return ring.producer.fill().lines_written - ring.producer.fill().lines_read; };
     EXPECT_EQ(unread(), 0u);
-    ASSERT_TRUE(ring.send_line(8, 1));
+    ASSERT_TRUE(ring.try_send_line(8, 1));
     EXPECT_EQ(unread(), 1u);
     ASSERT_TRUE(ring.receive(8, 1));
     EXPECT_EQ(unread(), 0u) << "the cell is open and empty";
-    ASSERT_TRUE(ring.send_line(8, 2));
+    ASSERT_TRUE(ring.try_send_line(8, 2));
     EXPECT_EQ(unread(), 1u);
     ASSERT_TRUE(ring.receive(8, 2));
     EXPECT_EQ(unread(), 0u);
-    ASSERT_TRUE(ring.send_line(8, 3));
+    ASSERT_TRUE(ring.try_send_line(8, 3));
     ASSERT_TRUE(ring.receive(8, 3));
     ASSERT_TRUE(ring.send(8, 4));
     EXPECT_GE(unread(), 1u);
@@ -377,20 +377,20 @@ TEST(Ring, fill_counts_what_is_unread_whether_a_second_cell_is_open_or_not) {
 
 TEST(Ring, a_cell_in_use_is_not_given_back_by_nested_messages) {
     Ring ring(kSmall);
-    ASSERT_TRUE(ring.send_line(8, 1));
-    ASSERT_TRUE(ring.send_line(8, 2));
+    ASSERT_TRUE(ring.try_send_line(8, 1));
+    ASSERT_TRUE(ring.try_send_line(8, 2));
     ASSERT_TRUE(ring.send(8, 3));
     Message outer;
     ASSERT_EQ(ring.consumer.peek(outer), RingConsumer::Peek::kMessage);
     ring.consumer.take(outer);
     ASSERT_TRUE(ring.receive(8, 2));
     ASSERT_TRUE(ring.receive(8, 3));
-    ASSERT_TRUE(ring.send_line(8, 4));
+    ASSERT_TRUE(ring.try_send_line(8, 4));
     ASSERT_TRUE(ring.receive(8, 4));
-    EXPECT_FALSE(ring.send_line(kInlineBytesMax, 9));
+    EXPECT_FALSE(ring.try_send_line(kInlineBytesMax, 9));
     EXPECT_EQ(outer.data[7], std::byte{1});
     ring.consumer.release();
-    EXPECT_TRUE(ring.send_line(kInlineBytesMax, 9));
+    EXPECT_TRUE(ring.try_send_line(kInlineBytesMax, 9));
     EXPECT_TRUE(ring.receive(kInlineBytesMax, 9));
 }
 
@@ -406,13 +406,13 @@ TEST(Ring, nothing_is_passed_over_when_the_producer_acts_between_two_looks) {
             for (uint32_t first = 0; first < 4; ++first) {
                 for (uint32_t second = first; second < 4; ++second) {
                     Ring ring({.lines = 8, .body_bytes = 4096});
-                    ASSERT_TRUE(ring.send_line(kCell, 99));
+                    ASSERT_TRUE(ring.try_send_line(kCell, 99));
                     ASSERT_TRUE(ring.receive(kCell, 99));
                     size_t done = 0;
                     uint32_t looks = 0;
                     const auto send_to = [&](size_t end) {
                         for (; done < end; ++done) {
-                            ASSERT_TRUE(ring.send_line(messages[done], static_cast<uint8_t>(done)));
+                            ASSERT_TRUE(ring.try_send_line(messages[done], static_cast<uint8_t>(done)));
                         }
                     };
                     const uint64_t word = ring.consumer.word([&](const std::atomic<uint64_t>& header) {
@@ -449,7 +449,7 @@ TEST(Ring, what_cannot_be_in_a_second_cell_is_garbage) {
     };
     for (const LineHeader& header : impossible) {
         Ring ring(kSmall);
-        ASSERT_TRUE(ring.send_line(8, 1));
+        ASSERT_TRUE(ring.try_send_line(8, 1));
         ASSERT_TRUE(ring.receive(8, 1));
         Cell::second_of(RingView(ring.memory, kSmall).lines[0]).header.store(header.pack());
         Message message;
@@ -474,7 +474,7 @@ TEST(Ring, a_line_in_halves_that_holds_more_than_a_cell_is_garbage) {
 TEST(Ring, a_message_of_lines_is_known_by_its_word) {
     for (const uint32_t bytes : {kInlineBytesMax + 1, 120u, 121u, kFewLinesBytesMax, 2104u}) {
         Ring ring({.lines = 256, .body_bytes = 8192});
-        ASSERT_TRUE(ring.send_lines(bytes, 5, 9));
+        ASSERT_TRUE(ring.try_send_lines(bytes, 5, 9));
         const uint64_t word = ring.consumer.word();
         EXPECT_FALSE(ring.consumer.is_of_line(word)) << bytes;
         ASSERT_TRUE(ring.consumer.is_of_lines(word)) << bytes;

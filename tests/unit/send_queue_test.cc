@@ -51,9 +51,9 @@ struct FakeCore {
         }
     };
     struct {
-        static bool send_line(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
-        static bool send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
-        static shm::RingProducer* lane(shm::PeerIndex) { return nullptr; }
+        static bool try_send_line(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
+        static bool try_send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
+        static shm::RingProducer* ready_ring(shm::PeerIndex) { return nullptr; }
     } on_node;
     struct {
         static bool threads() { return false; }
@@ -121,10 +121,10 @@ TEST_F(SendQueueAlone, messages_of_a_peer_leave_in_their_order_and_end_with_thei
     velo_send_t& control = message("b");
     velo_send_t& matched = message("c");
     EXPECT_FALSE(queue_.send(peer(3), host));
-    EXPECT_FALSE(queue_.submit(peer(3), control, MessageClass::kEngine, Origin::kControl));
+    EXPECT_FALSE(queue_.queue_send(peer(3), control, MessageClass::kEngine, Origin::kControl));
     core_.channel.takes[3] = 2;
-    EXPECT_FALSE(queue_.submit(peer(3), matched, MessageClass::kHost, Origin::kMatchSend)) << "it would overtake";
-    EXPECT_EQ(queue_.send_now(peer(3), parts_of("d"), 1), Status::kAgain) << "it would overtake";
+    EXPECT_FALSE(queue_.queue_send(peer(3), matched, MessageClass::kHost, Origin::kMatchSend)) << "it would overtake";
+    EXPECT_EQ(queue_.try_send_whole(peer(3), parts_of("d"), 1), Status::kAgain) << "it would overtake";
     EXPECT_EQ(queue_.drive(UINT32_MAX), 2u);
     EXPECT_EQ(core_.channel.sent, (Sent{{3, "a"}, {3, "b"}}));
     EXPECT_EQ(core_.events.ended, (decltype(core_.events.ended){{&host, Status::kOk}}));
@@ -133,7 +133,7 @@ TEST_F(SendQueueAlone, messages_of_a_peer_leave_in_their_order_and_end_with_thei
     EXPECT_EQ(queue_.drive(UINT32_MAX), 1u);
     EXPECT_EQ(owner_.ended.back().first, &matched);
     EXPECT_TRUE(queue_.empty());
-    EXPECT_EQ(queue_.send_now(peer(3), parts_of("d"), 1), Status::kOk);
+    EXPECT_EQ(queue_.try_send_whole(peer(3), parts_of("d"), 1), Status::kOk);
 }
 
 TEST_F(SendQueueAlone, peers_take_turns) {
@@ -161,7 +161,7 @@ TEST_F(SendQueueAlone, messages_for_a_peer_that_has_ended_are_reported_by_what_t
     velo_send_t& host = message("a");
     velo_send_t& reply = message("b");
     queue_.send(peer(2), host);
-    queue_.submit(peer(2), reply, MessageClass::kHost, Origin::kMatchReply);
+    queue_.queue_send(peer(2), reply, MessageClass::kHost, Origin::kMatchReply);
     peer(2).reclaimed = true;
     core_.channel.takes[2] = 9;
     EXPECT_EQ(queue_.drive(UINT32_MAX), 2u);
@@ -169,14 +169,14 @@ TEST_F(SendQueueAlone, messages_for_a_peer_that_has_ended_are_reported_by_what_t
     EXPECT_EQ(core_.events.ended, (decltype(core_.events.ended){{&host, Status::kPeerDead}}));
     EXPECT_EQ(owner_.ended, (decltype(owner_.ended){{&reply, Status::kPeerDead}}));
     EXPECT_TRUE(core_.channel.sent.empty());
-    EXPECT_EQ(queue_.send_now(peer(2), parts_of("c"), 1), Status::kPeerDead);
+    EXPECT_EQ(queue_.try_send_whole(peer(2), parts_of("c"), 1), Status::kPeerDead);
 }
 
 TEST_F(SendQueueAlone, memory_that_was_revoked_is_not_sent) {
     velo_send_t& push = message("a");
     velo_send_t& next = message("b");
-    queue_.submit(peer(0), push, MessageClass::kEngine, Origin::kPush);
-    queue_.submit(peer(0), next, MessageClass::kEngine, Origin::kPush);
+    queue_.queue_send(peer(0), push, MessageClass::kEngine, Origin::kPush);
+    queue_.queue_send(peer(0), next, MessageClass::kEngine, Origin::kPush);
     owner_.revoked = &push;
     core_.channel.takes[0] = 9;
     EXPECT_EQ(queue_.drive(UINT32_MAX), 2u);
@@ -186,18 +186,18 @@ TEST_F(SendQueueAlone, memory_that_was_revoked_is_not_sent) {
 
 /// Each message of the host's that waits lets a number of short ones be copied behind it.
 TEST_F(SendQueueAlone, short_messages_are_copied_behind_one_that_waits) {
-    EXPECT_EQ(queue_.send_or_copy(peer(0), parts_of("x"), 1), Status::kAgain) << "none waits";
+    EXPECT_EQ(queue_.try_send_or_copy(peer(0), parts_of("x"), 1), Status::kAgain) << "none waits";
     queue_.send(peer(0), message("a"));
     uint32_t copied = 0;
     std::string text = "c";
-    while (queue_.send_or_copy(peer(0), parts_of(text.c_str()), 1) == Status::kOk) ++copied;
+    while (queue_.try_send_or_copy(peer(0), parts_of(text.c_str()), 1) == Status::kOk) ++copied;
     text = "overwritten";
     EXPECT_EQ(copied, 16u);
     core_.channel.takes[0] = 100;
     EXPECT_EQ(queue_.drive(UINT32_MAX), 1 + copied);
     EXPECT_EQ(core_.channel.sent.back().second, "c");
     EXPECT_EQ(core_.events.ended.size(), 1u) << "copies have no owner";
-    EXPECT_EQ(queue_.send_or_copy(peer(0), parts_of("x"), 1), Status::kOk);
+    EXPECT_EQ(queue_.try_send_or_copy(peer(0), parts_of("x"), 1), Status::kOk);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct velo_peer {
     /// The ring to the peer, while short messages may leave there without a look at anything else: no other
     /// waits before them, the process is not known to have ended, and one thread uses the engine. The last one
     /// that left there sets it.
-    velo::shm::RingProducer* lane = nullptr;
+    velo::shm::RingProducer* ready_ring = nullptr;
     uint64_t name = 0;
     uint32_t rank = 0;
     bool connected = false;           ///< by us; a peer that only wrote to us is not yet

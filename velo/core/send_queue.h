@@ -38,26 +38,28 @@ class SendQueue {
 
     /// Messages of this origin are of `owner`, but for the host's and copies of them. Both outlive the last drive().
     [[gnu::cold]] void belongs(Origin origin, SendOwner& owner) { owners_[static_cast<size_t>(origin)] = &owner; }
-    /// kAgain: it cannot leave at once.
-    [[gnu::always_inline]] Status send_fast(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
-        return leaves_in_lines(peer, parts, tag) ? Status::kOk : send_now(peer, parts, tag);
+    /// Sends a host's message by the quickest way that takes it, or not at all: kAgain.
+    [[gnu::always_inline]] Status try_send(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+        return try_send_lines(peer, parts, tag) ? Status::kOk : try_send_whole(peer, parts, tag);
     }
-    /// True: it has left as lines of an on-node ring, without a detour.
-    [[gnu::always_inline]] bool leaves_in_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+    /// Sends a host's message as lines of an on-node ring. False: it cannot leave as such.
+    [[gnu::always_inline]] bool try_send_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
         if (peer.path != VELO_PATH_ON_NODE || !peer.pending.empty() || peer.reclaimed) return false;
         const bool one = parts.bytes() <= shm::kInlineBytesMax;
-        if (one && core_.on_node.send_line(peer.node_index(), parts, tag)) {
-            if (!core_.lock.threads()) peer.lane = core_.on_node.lane(peer.node_index());
+        if (one && core_.on_node.try_send_line(peer.node_index(), parts, tag)) {
+            if (!core_.lock.threads()) peer.ready_ring = core_.on_node.ready_ring(peer.node_index());
             return true;
         }
-        return core_.on_node.send_lines(peer.node_index(), parts, tag);
+        return core_.on_node.try_send_lines(peer.node_index(), parts, tag);
     }
-    /// kAgain: it cannot leave at once.
-    [[gnu::noinline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
-    [[gnu::noinline]] Status send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag);
-    /// The host's. True: it has left.
+    /// Sends a host's message on its peer's channel, all of it at once. kAgain: it cannot leave at once.
+    [[gnu::noinline]] Status try_send_whole(velo_peer& peer, const MessageParts& parts, uint8_t tag);
+    /// Sends a host's message as try_send_whole(), or queues a copy of it. kAgain: neither is possible.
+    [[gnu::noinline]] Status try_send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag);
+    /// Sends a message of the host's as queue_send(), and allows copies behind it where it waits.
     bool send(velo_peer& peer, velo_send_t& send);
-    bool submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
+    /// Sends a message, now or later. True: it has left. False: it is queued, and its owner is notified of its end.
+    bool queue_send(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin);
     [[nodiscard]] bool empty() const { return waiting_.empty(); }
     /// Sends messages, or parts of them, as far as they may leave, at most `sends_max`, and returns their
     /// number. The peer after the last one that was served comes first.
@@ -111,7 +113,7 @@ class SendQueue {
 };
 
 template <class Core>
-Status SendQueue<Core>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+Status SendQueue<Core>::try_send_whole(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
     velo_send_t send = {.data = {parts.header, parts.payload},
                         .bytes = {parts.header_bytes, parts.payload_bytes},
                         .next = nullptr,
@@ -137,8 +139,8 @@ Status SendQueue<Core>::send_now(velo_peer& peer, const MessageParts& parts, uin
 /// polled until it left. So the next short messages are copied, and the host is finished with them, until
 /// that message leaves or as many were copied as it allowed; then the host's next one shows again.
 template <class Core>
-Status SendQueue<Core>::send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
-    const Status status = send_now(peer, parts, tag);
+Status SendQueue<Core>::try_send_or_copy(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+    const Status status = try_send_whole(peer, parts, tag);
     const uint32_t bytes = parts.bytes();
     if (status != Status::kAgain) [[likely]]
         return status;
@@ -161,15 +163,14 @@ Status SendQueue<Core>::send_or_copy(velo_peer& peer, const MessageParts& parts,
 
 template <class Core>
 bool SendQueue<Core>::send(velo_peer& peer, velo_send_t& send) {
-    if (submit(peer, send, MessageClass::kHost, Origin::kHost)) return true;
+    if (queue_send(peer, send, MessageClass::kHost, Origin::kHost)) return true;
     peer.copies.granted = std::clamp(2 * peer.copies.granted, kCopiesMin, kCopiesMax);
     peer.copies.left = peer.copies.granted;
     return false;
 }
 
-/// True: the message has left. False: it is queued, and completed() will be called for it.
 template <class Core>
-bool SendQueue<Core>::submit(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
+bool SendQueue<Core>::queue_send(velo_peer& peer, velo_send_t& send, MessageClass message_class, Origin origin) {
     send.message_class = static_cast<uint8_t>(message_class);
     send.origin = static_cast<uint8_t>(origin);
     send.done = 0;
@@ -188,7 +189,7 @@ bool SendQueue<Core>::submit(velo_peer& peer, velo_send_t& send, MessageClass me
 template <class Core>
 void SendQueue<Core>::enqueue(velo_peer& peer, velo_send_t& send) {
     peer.pending.push_back(&send);
-    peer.lane = nullptr;
+    peer.ready_ring = nullptr;
     ++queued_;
     ++core_.counters.pending_count;
     core_.counters.pending_hwm = std::max(core_.counters.pending_hwm, queued_);

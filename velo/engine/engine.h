@@ -42,18 +42,19 @@ class Engine {
     /// True: a message of at most a line has left, which needed nothing else, as most do. Inline as a whole, and before
     /// the lock, which it does not need: so it takes few registers. `put(to)` writes its `bytes`.
     template <class Put>
-    [[nodiscard, gnu::always_inline]] bool leaves_in_lane(velo_peer& peer, uint32_t bytes, uint8_t tag, Put&& put) {
+    [[nodiscard, gnu::always_inline]] bool try_send_line(velo_peer& peer, uint32_t bytes, uint8_t tag, Put&& put) {
         bool wake = false;
-        if (peer.lane == nullptr || !peer.lane->send_in_ready_line(bytes, tag, wake, put)) return false;
-        parts_.core.on_node.sent_in_lane(peer.node_index(), wake);
+        if (peer.ready_ring == nullptr || !peer.ready_ring->try_send_ready_line(bytes, tag, wake, put)) return false;
+        parts_.core.on_node.line_sent(peer.node_index(), wake);
         return true;
     }
     /// Sends a matched message of at most a line, in room that was granted, with nothing else to look at. True: it
     /// has left.
-    [[nodiscard, gnu::always_inline]] bool leaves_in_lane(MatchPeer& to, const match::Envelope& envelope,
+    [[nodiscard, gnu::always_inline]] bool try_send_line(MatchPeer& to, const match::Envelope& envelope,
                                                           const void* data, uint64_t bytes) {
         velo_peer* const peer = to.peer;
-        if (bytes > match::Record::kBodyBytes || peer == nullptr || peer->lane == nullptr || !to.out.take_record())
+        if (bytes > match::Record::kBodyBytes || peer == nullptr || peer->ready_ring == nullptr ||
+            !to.out.take_record())
             return false;
         using Header = match::EagerHeader;
         const auto put = [&](std::byte* place) __attribute__((always_inline)) {
@@ -61,19 +62,19 @@ class Engine {
             base::copy_small(place + sizeof(Header), data, bytes);
         };
         bool wake = false;
-        const bool left = peer->lane->send_in_ready_line(static_cast<uint32_t>(sizeof(Header) + bytes),
+        const bool left = peer->ready_ring->try_send_ready_line(static_cast<uint32_t>(sizeof(Header) + bytes),
                                                          static_cast<uint8_t>(match::WireTag::kEager), wake, put);
         if (!left) [[unlikely]] {
             to.out.give_back_record();
             return false;
         }
         ++parts_.core.counters.match_tx_eager;
-        parts_.core.on_node.sent_in_lane(peer->node_index(), wake);
+        parts_.core.on_node.line_sent(peer->node_index(), wake);
         return true;
     }
     /// `kCopies`: a copy may be queued.
     template <bool kCopies>
-    [[gnu::always_inline]] Status send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag);
+    [[gnu::always_inline]] Status try_send(velo_peer& peer, const MessageParts& parts, uint8_t tag);
     /// The lock stays held when the result is not nullptr, until commit() or cancel().
     std::byte* reserve(velo_peer& peer, uint32_t bytes);
     void commit(velo_peer& peer, uint8_t tag, uint32_t bytes) {
@@ -110,12 +111,12 @@ class Engine {
     }
 
     /// Sends a matched message of several lines or packets, under the lock. False: it cannot leave at once.
-    [[nodiscard, gnu::noinline]] bool match_leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data,
+    [[nodiscard, gnu::noinline]] bool match_try_send(MatchPeer& to, const match::Envelope& envelope, const void* data,
                                                        uint64_t bytes) {
         const std::lock_guard guard(parts_.core.lock);
-        return parts_.matching.sending.leaves_now(to, envelope, data, bytes);
+        return parts_.matching.sending.try_send(to, envelope, data, bytes);
     }
-    /// True: a receive is posted, for which nothing else had to be looked at. Before the lock, as leaves_in_lane().
+    /// True: a receive is posted, for which nothing else had to be looked at. Before the lock, as try_send_line().
     [[nodiscard, gnu::always_inline]] bool post_unheard(const match::Envelope& envelope, void* buffer,
                                                         uint64_t capacity, velo_match_receive_t& face) {
         return !parts_.core.lock.threads() && parts_.matching.receiving.post_unheard(envelope, buffer, capacity, face);
@@ -274,11 +275,11 @@ struct Engine<S>::Handler {
 
 template <class S>
 template <bool kCopies>
-inline Status Engine<S>::send_now(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
+inline Status Engine<S>::try_send(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
     const std::lock_guard guard(parts_.core.lock);
-    if (parts_.queue.leaves_in_lines(peer, parts, tag)) return Status::kOk;
-    if constexpr (kCopies) return parts_.queue.send_or_copy(peer, parts, tag);
-    return parts_.queue.send_now(peer, parts, tag);
+    if (parts_.queue.try_send_lines(peer, parts, tag)) return Status::kOk;
+    if constexpr (kCopies) return parts_.queue.try_send_or_copy(peer, parts, tag);
+    return parts_.queue.try_send_whole(peer, parts, tag);
 }
 
 template <class S>

@@ -158,7 +158,7 @@ template <class Core>
 void Failures<Core>::peer_ended(velo_peer& peer) {
     const bool closed = ending_of(peer) == base::Ending::kClosed;
     peer.state = after(peer.state, closed ? PeerEvent::kClosed : PeerEvent::kFailed);
-    peer.lane = nullptr;
+    peer.ready_ring = nullptr;
     queue_.unpark(peer);
     if (closed) {
         const bool by_device = peer.path == VELO_PATH_DEVICE;

@@ -161,7 +161,7 @@ void MatchPeers<Core>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, 
     const auto wire_tag = static_cast<uint8_t>(tag);
     const MessageParts parts = {
         .header = data, .payload = nullptr, .header_bytes = bytes, .payload_bytes = 0};
-    if (queue_.send_now(*to.peer, parts, wire_tag) == Status::kOk) return;
+    if (queue_.try_send_whole(*to.peer, parts, wire_tag) == Status::kOk) return;
     VELO_CHECK(bytes <= kReplyBytesMax, "a message of matching is longer than all kinds of them");
     Reply& reply = replies_.take();
     if (bytes != 0) std::memcpy(reply.bytes_of_it.data(), data, bytes);
@@ -171,7 +171,7 @@ void MatchPeers<Core>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, 
     reply.bytes[0] = bytes;
     reply.bytes[1] = 0;
     reply.tag = wire_tag;
-    if (queue_.submit(*to.peer, reply, MessageClass::kHost, Origin::kMatchReply)) {
+    if (queue_.queue_send(*to.peer, reply, MessageClass::kHost, Origin::kMatchReply)) {
         replies_.give_back(reply);
     } else {
         to.replies += answer;

@@ -32,7 +32,7 @@ class MatchSending final : public SendOwner {
     bool send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes, bool synchronous,
               velo_match_send_t& face, volatile bool* waited = nullptr);
     /// True: a short message has left, in granted room, and is done. False: nothing has happened.
-    [[gnu::noinline]] bool leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
+    [[gnu::noinline]] bool try_send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes);
     void send_ended(velo_send_t& message, Status status) override;
     /// Messages whose data could not be registered before.
     [[nodiscard]] bool due() const { return !unready_.empty(); }
@@ -131,7 +131,7 @@ class MatchSending final : public SendOwner {
 };
 
 template <class Core>
-bool MatchSending<Core>::leaves_now(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
+bool MatchSending<Core>::try_send(MatchPeer& to, const match::Envelope& envelope, const void* data, uint64_t bytes) {
     if (bytes > std::min(to.eager_bytes_max, kShortBytesMax) || peers_.is_self(to) ||
         !to.out.take_grant(bytes, false))
         return false;
@@ -140,7 +140,7 @@ bool MatchSending<Core>::leaves_now(MatchPeer& to, const match::Envelope& envelo
                                 .payload = data,
                                 .header_bytes = sizeof head,
                                 .payload_bytes = static_cast<uint32_t>(bytes)};
-    if (queue_.send_fast(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
+    if (queue_.try_send(*to.peer, parts, static_cast<uint8_t>(WireTag::kEager)) != Status::kOk) {
         to.out.give_back_grant(bytes, false);
         return false;
     }
@@ -276,7 +276,7 @@ void MatchSending<Core>::leave(MatchSend& send, WireTag tag, std::span<const std
     message.data[1] = send.data;
     message.bytes[1] = static_cast<uint32_t>(send.bytes);
     message.tag = static_cast<uint8_t>(tag);
-    send.leaving = !queue_.submit(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
+    send.leaving = !queue_.queue_send(*send.to->peer, message, MessageClass::kHost, Origin::kMatchSend);
     leaving_ += send.leaving;
     if (!send.leaving) messages_.give_back(message);
 }

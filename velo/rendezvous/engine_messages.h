@@ -110,7 +110,7 @@ void EngineMessages<Core>::send_control(velo_peer& peer, const EngineHeader& hea
     control->bytes[0] = sizeof control->header;
     control->bytes[1] = 0;
     control->tag = 0;
-    if (queue_.submit(peer, *control, MessageClass::kEngine, Origin::kControl)) {
+    if (queue_.queue_send(peer, *control, MessageClass::kEngine, Origin::kControl)) {
         free_controls_.push_back(control);
     } else if (answer || header.opcode == Opcode::kRail) {
         ++peer.answers;
@@ -182,7 +182,7 @@ void EngineMessages<Core>::advance_push(Push& push) {
         push.tag = 0;
         if (push.header.guarded != 0 && !copy_piece(push)) [[unlikely]]
             return push_ended(push, put ? Status::kBadLocalMemory : Status::kBadMemory);
-    } while (queue_.submit(*push.peer, push, MessageClass::kEngine, Origin::kPush));
+    } while (queue_.queue_send(*push.peer, push, MessageClass::kEngine, Origin::kPush));
 }
 
 /// Copies the next piece before it is sent. False: its memory is unmapped or protected.

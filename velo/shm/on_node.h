@@ -186,17 +186,17 @@ class BasicOnNode {
     }
 
     /// Sends a message that fits one line, without a reservation. False: not now; reserve() says why.
-    [[nodiscard]] bool send_line(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+    [[nodiscard]] bool try_send_line(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
-        if (!to.out || to.dead || !to.out.send_line(parts, tag, wake)) return false;
-        sent_in_lane(peer, wake);
+        if (!to.out || to.dead || !to.out.try_send_line(parts, tag, wake)) return false;
+        line_sent(peer, wake);
         return true;
     }
-    /// The ring that send_line() has used, which stays while the peer does. A message may be sent there without a look
-    /// at the peer; then sent_in_lane() has to be called.
-    [[nodiscard]] RingProducer* lane(PeerIndex peer) { return &peers_[peer]->out; }
-    [[gnu::always_inline]] void sent_in_lane(PeerIndex peer, bool wake) {
+    /// The ring that try_send_line() has used, which stays while the peer does. A message may be sent there without a
+    /// look at the peer; then line_sent() has to be called.
+    [[nodiscard]] RingProducer* ready_ring(PeerIndex peer) { return &peers_[peer]->out; }
+    [[gnu::always_inline]] void line_sent(PeerIndex peer, bool wake) {
         ++counters_.messages_sent;
         if (wake) [[unlikely]]
             ring_doorbell(*peers_[peer]);
@@ -204,11 +204,11 @@ class BasicOnNode {
 
     /// Sends a message that takes several lines, without a reservation. False: not now; reserve() says why. Longer
     /// ones of a stream go to the deep area.
-    [[nodiscard, gnu::noinline]] bool send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
+    [[nodiscard, gnu::noinline]] bool try_send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
         if (!to.out || to.dead || (parts.bytes() > kFewLinesBytesMax && streaming(to)) ||
-            !to.out.send_lines(parts, tag, wake))
+            !to.out.try_send_lines(parts, tag, wake))
             return false;
         ++counters_.messages_sent;
         if (wake) [[unlikely]]

@@ -146,9 +146,9 @@ class RingProducer {
     }
 
     /// Sends a host's message of `bytes` <= kInlineBytesMax, which put(to) writes, in the second half of the last line
-    /// or in the next one. False: that is not ready; send_line() makes it ready where it can. `wake`: see commit().
+    /// or in the next one. False: that is not ready; try_send_line() makes it ready where it can. `wake`: see commit().
     template <class Put>
-    [[nodiscard, gnu::always_inline]] bool send_in_ready_line(uint32_t bytes, uint8_t tag, bool& wake, Put&& put) {
+    [[nodiscard, gnu::always_inline]] bool try_send_ready_line(uint32_t bytes, uint8_t tag, bool& wake, Put&& put) {
         Cell* place = open_;
         uint64_t half = 0;
         if (place == nullptr || bytes > kCellBytesMax) {
@@ -176,15 +176,15 @@ class RingProducer {
     }
     /// Sends a host's message of `bytes` <= kInlineBytesMax, and makes the next line ready where it is not. False:
     /// the ring is full.
-    [[nodiscard, gnu::always_inline]] bool send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
+    [[nodiscard, gnu::always_inline]] bool try_send_line(const MessageParts& parts, uint8_t tag, bool& wake) {
         const uint32_t bytes = parts.bytes();
         if ((open_ == nullptr || bytes > kCellBytesMax) && !has_ready_line()) return false;
-        return send_in_ready_line(bytes, tag, wake, [&parts](std::byte* to) { put(to, parts); });
+        return try_send_ready_line(bytes, tag, wake, [&parts](std::byte* to) { put(to, parts); });
     }
 
     /// Sends a host's message that lies in several lines. False: it does not fit before the end of the area, or is
     /// too long; reserve() does what can be done.
-    [[nodiscard, gnu::noinline]] bool send_lines(const MessageParts& parts, uint8_t tag, bool& wake) {
+    [[nodiscard, gnu::noinline]] bool try_send_lines(const MessageParts& parts, uint8_t tag, bool& wake) {
         const uint32_t bytes = parts.bytes();
         const uint32_t lines = RingGeometry::lines_of(bytes);
         if (bytes > ring_.geometry.short_bytes_max() || lines > ring_.lines_ahead(position_) || !has_lines(lines + 1))
