@@ -12,9 +12,9 @@
 #include "sim_device/shim/layout.h"
 #include "sim_device/shim/shim_device.h"
 #include "velo/base/text.h"
+#include "velo/core/core.h"
 #include "velo/core/system.h"
 #include "velo/engine/any_device.h"
-#include "velo/engine/engine.h"
 #include "velo/os/shared_segment.h"
 #include "velo/shm/on_node.h"
 
@@ -271,7 +271,7 @@ std::string memory_text(const Job& job) {
         append(text, "           each peer, idle                 %12u  (owns %u slots)\n",
                PacketChannel<shim::ShimDevice>::idle_peer_bytes(plan), at_contact ? 0 : share);
         append(text, "           each peer that was talked to    %12u  (owns %s%u slots)\n",
-               Engine<System<AnyDevice>>::device_peer_bytes(plan) + shim::ShimDevice::kPeerBytes,
+               Core<System<AnyDevice>>::device_peer_bytes(plan) + shim::ShimDevice::kPeerBytes,
                at_contact ? "at least " : "",
                at_contact ? plan.quota + plan.credit_slots : share);
         if (plan.quota != 0) {

@@ -1,24 +1,21 @@
 // velo_info: what velo would do in a job that is started here, and whether it would be used at all.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <utility>
 #include <vector>
 
+#include "info/arguments.h"
 #include "info/job.h"
 #include "info/names.h"
 #include "info/networks.h"
 #include "info/probes.h"
 #include "info/settings.h"
 #include "sim_device/shim/shim_device.h"
-#include "velo/base/read_number.h"
 
 namespace {
 
@@ -309,36 +306,15 @@ void report(const Settings& settings, const Job& job) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{
-        "Tells what velo would do in a job that is started here: paths, protocols, memory, parameters. It "
-        "reads\n"
-        "the environment (OMPI_MCA_...) and Open MPI's files as a job does; what mpirun would be given as "
-        "--mca,\n"
-        "give it here as well."};
-    bool only_check = false;
-    uint32_t ranks = std::max(std::thread::hardware_concurrency(), 2u);
-    std::vector<std::pair<std::string, std::string>> mca;
-    app.set_version_flag("--version", VELO_VERSION);
-    app.add_flag("--check", only_check,
-                 "tell whether the job would use velo, and why not; exit status 0: it does");
-    app.add_option("--ranks", ranks, "ranks of the job")
-        ->check(CLI::Validator(
-            [](const std::string& given) -> std::string {
-                const velo::base::NumberRange range = {.smallest = 1, .largest = 16u << 20};
-                return velo::base::read_number(given, range) ? "" : given + " " + velo::base::why_no_number(range);
-            },
-            ""))
-        ->capture_default_str();
-    app.add_option("--mca", mca, "NAME VALUE: a parameter, as for mpirun; may be repeated");
-    CLI11_PARSE(app, argc, argv);
-    for (const auto& [name, value] : mca) setenv(("OMPI_MCA_" + name).c_str(), value.c_str(), 1);
+    const Arguments arguments = read_arguments(argc, argv);
+    for (const auto& [name, value] : arguments.mca) setenv(("OMPI_MCA_" + name).c_str(), value.c_str(), 1);
 
     const Settings settings = Settings::read();
-    const Job job(settings, ranks);
+    const Job job(settings, arguments.ranks);
     use_library_of(settings.directories(), VELO_PLUGINDIR);
-    if (only_check) {
+    if (arguments.check) {
         std::vector<std::string> given;
-        for (const auto& [name, value] : mca) given.push_back(name);
+        for (const auto& [name, value] : arguments.mca) given.push_back(name);
         return check(settings, job, given);
     }
     report(settings, job);

@@ -57,6 +57,11 @@ struct Core {
         }
     }
 
+    /// Bytes of state of a process reached through the device, once it was talked to; without the device's own.
+    [[nodiscard]] static uint32_t device_peer_bytes(const flowctl::Plan& plan) {
+        return Packets::peer_bytes(plan) + static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
+    }
+
     /// The network's device may have fewer rails than were asked for.
     [[gnu::cold]] void take_rails() {
         const uint32_t count = device->limits().rails;

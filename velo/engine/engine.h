@@ -22,12 +22,6 @@ class Engine {
         if (parts_.core.device) device_pause_ = DevicePause(parts_.core.device->traits().dear_to_poll);
     }
 
-    /// Bytes of state of a process reached through the device, once it was talked to; without the device's
-    /// own.
-    [[nodiscard]] static uint32_t device_peer_bytes(const flowctl::Plan& plan) {
-        return Core<S>::Packets::peer_bytes(plan) + static_cast<uint32_t>(sizeof(velo_peer) + sizeof(velo_peer*));
-    }
-
     [[nodiscard]] EngineAddress address() const { return parts_.connector.address(); }
     [[gnu::cold]] Status connect(const EngineAddress& address, bool same_host, void* context,
                                  velo_peer*& peer, std::string& error) {
@@ -397,7 +391,7 @@ void Engine<S>::counters(velo_counters_t& out) const {
     out.atu_faults += device.atu_faults;
     out.velo_rx_malformed += device.packets_unknown_source;
     out.idle_peer_bytes = Core<S>::Packets::idle_peer_bytes(core.options.plan);
-    out.peer_bytes = device_peer_bytes(core.options.plan) + core.device->peer_bytes();
+    out.peer_bytes = Core<S>::device_peer_bytes(core.options.plan) + core.device->peer_bytes();
     out.slot_owners = core.packets->flow().slot_owners();
     if (const auto* dynamic = core.packets->flow().dynamic(); dynamic != nullptr) {
         out.steals = dynamic->counters().steals;

@@ -25,7 +25,7 @@ class Velo(AutotoolsPackage):
     depends_on("automake@1.16:", type="build")
     depends_on("libtool", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("cli11", type="build")
+    depends_on("cli11", type="build", when="+sim")
     depends_on("python@3:", type="run")
     depends_on("hwloc@2:")
     depends_on("libfabric@1.9:", when="+ofi")
@@ -54,6 +54,7 @@ class Velo(AutotoolsPackage):
     @run_after("install", when="+sim")
     def install_simulator(self):
         with working_dir(self.build_directory):
+            make("velo_sim")
             Executable("./libtool")("--mode=install", "install", "velo_sim", self.prefix.bin)
 
     # The plugin stays in its own prefix, so a job finds it by Open MPI's path of components.
