@@ -31,7 +31,7 @@ bool CopyHelper::stands(const Help& help, const Peer& peer) {
 
 uint32_t CopyHelper::progress() {
     if (helps_.empty()) return 0;
-    // Odd from before the first claim until after the last report; pairs with RmaUnit::settled()'s acquire.
+    // Odd from before the first claim until after the last report; pairs with BlockMover::settled()'s acquire.
     copying_.store(++copies_, std::memory_order_release);
     Batch batch;
     uint32_t at = 0;

@@ -21,14 +21,12 @@ RmaUnit::RmaUnit(PeerTable& peers, SegmentView own, const DeviceConfig& config, 
       notifications_(own.notifications()),
       own_(own),
       link_(config.link),
-      offers_(own.offers()),
+      // A target that shares this CPU is no help.
+      mover_(peers, own, !config.shares_cpus),
       operations_(size_t{config.ports} * kPortOperationsMax),
       ports_(config.ports) {
     static_assert(kPortsMax * kPortOperationsMax <= UINT16_MAX + 1, "an operation's id holds its index");
     for (Operation& operation : operations_) free_.push_back(&operation);
-    // A target that takes turns on this CPU is no help.
-    if (config.shares_cpus) return;
-    for (uint32_t slot = kOfferSlots; slot-- > 0;) free_offers_.push_back(static_cast<uint8_t>(slot));
 }
 
 bool RmaUnit::acceptable(const RmaOperation& operation) const {
@@ -49,7 +47,7 @@ bool RmaUnit::acceptable(const RmaOperation& operation) const {
     return status != Status::kOk || address % alignof(uint64_t) == 0;
 }
 
-RmaUnit::Flow& RmaUnit::flow_of(const RmaOperation& operation) {
+Flow& RmaUnit::flow_of(const RmaOperation& operation) {
     if (operation.peer >= flows_.size()) flows_.resize(peers_.size());
     std::unique_ptr<Flow[]>& flows = flows_[operation.peer];
     if (!flows) {
@@ -70,7 +68,7 @@ Status RmaUnit::post(const RmaOperation& what, uint64_t now_ns) {
     operation.moved = 0;
     operation.stage = Stage::kQueued;
     operation.status = Status::kOk;
-    operation.offer = kNoOffer;
+    operation.offer = Operation::kNoOffer;
     operation.copied = Status::kOk;
     operation.astray = false;
     if (faults_ != nullptr) [[unlikely]] {
@@ -104,10 +102,9 @@ void RmaUnit::fail_port(uint8_t port) {
     for (Operation& operation : operations_) {
         const bool under_way = operation.stage == Stage::kQueued || operation.stage == Stage::kMoved;
         if (!under_way || operation.what.port != port || operation.status != Status::kOk) continue;
-        if (operation.offer != kNoOffer) {
+        if (operation.offered()) {
             // It ends when the target does nothing more for it.
-            if (operation.copied == Status::kOk) operation.copied = Status::kFailed;
-            if (operation.stage == Stage::kQueued) close_offer(operation, peers_[operation.what.peer]);
+            mover_.fail(operation, peers_[operation.what.peer]);
         } else if (operation.stage == Stage::kQueued) {
             operation.status = operation.moved == 0 ? Status::kNotBegun : Status::kFailed;
         }
@@ -160,20 +157,33 @@ RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left
     Peer& peer = peers_[head.what.peer];
     if (now_ns < head.not_before_ns && !peer.dead) return Step::kBlocked;
     if (peer.dead && head.status == Status::kOk) head.status = Status::kPeerDead;
-    if (head.stage == Stage::kQueued && head.offer == kNoOffer && path_down(head.what, peer)) [[unlikely]] {
+    if (head.stage == Stage::kQueued && !head.offered() && path_down(head.what, peer)) [[unlikely]] {
         if (head.status == Status::kOk) head.status = head.moved == 0 ? Status::kNotBegun : Status::kFailed;
     }
     if (head.status != Status::kOk) {
-        withdraw(head);
+        mover_.withdraw(head);
         flow.operations.pop_front();
         end(head, head.status, 0);
         return Step::kLeft;
     }
     if (!moves_block(head.what.kind)) return request(flow, head, peer);
     if (head.stage == Stage::kNotifyingPeer) return notify_peer(flow, head, peer);
-    if (head.stage == Stage::kMoved && settled(head, peer)) return settle(flow, head, peer);
-    offer_ahead(flow, peer);
-    return copy(flow, peer, bytes_left);
+    if (head.stage == Stage::kMoved && mover_.settled(head, peer)) return settle(flow, head, peer);
+    return mover_.move(flow, peer, bytes_left) ? Step::kMoved : Step::kBlocked;
+}
+
+/// Both sides' parts have moved, or failed.
+RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
+    if (!mover_.finish(flow, operation)) return Step::kMoved;
+    if (operation.copied != Status::kOk) {
+        flow.operations.pop_front();
+        end(operation, operation.copied, 0);
+        return Step::kLeft;
+    }
+    counters_.rma_bytes += operation.what.bytes;
+    operation.stage = Stage::kNotifyingPeer;
+    const Step step = notify_peer(flow, operation, peer);
+    return step == Step::kBlocked ? Step::kMoved : step;
 }
 
 /// All data has moved; the operation ends once the other side's notification is placed.

@@ -1,15 +1,28 @@
-// RmaUnit: how puts and gets are moved.
+#include "sim_device/shim/block_mover.h"
+
 #include <algorithm>
 #include <span>
 
 #include "sim_device/shim/abandoned_claims.h"
-#include "sim_device/shim/rma_unit.h"
 #include "velo/os/cma.h"
 
 namespace velo::shim {
 
+/// Parts that are copied together.
+struct BlockMover::Batch {
+    std::array<Operation*, base::kCmaPartsMax> of;
+    std::array<base::CmaPart, base::kCmaPartsMax> parts;
+    uint32_t count = 0;
+    uint32_t bytes = 0;
+};
+
+BlockMover::BlockMover(PeerTable& peers, SegmentView own, bool offers) : peers_(peers), slots_(own.offers()) {
+    if (!offers) return;
+    for (uint32_t slot = kOfferSlots; slot-- > 0;) free_slots_.push_back(static_cast<uint8_t>(slot));
+}
+
 /// Whether nothing speaks against moving two operations at the same time, or the second one first.
-bool RmaUnit::apart(const RmaOperation& a, const RmaOperation& b) {
+bool BlockMover::disjoint(const RmaOperation& a, const RmaOperation& b) {
     if (a.kind != b.kind) return false;
     // By gets our memory is written, by puts the target's.
     const bool get = a.kind == RmaKind::kGet;
@@ -19,39 +32,39 @@ bool RmaUnit::apart(const RmaOperation& a, const RmaOperation& b) {
 }
 
 /// Whether an operation may be moved together with all before it in its flow.
-bool RmaUnit::may_move(const Flow& flow, const Operation& operation) {
+bool BlockMover::may_move(const Flow& flow, const Operation& operation) {
     const Operation* head = flow.operations.front();
-    if (&operation == head || operation.offer != kNoOffer) return true;
+    if (&operation == head || operation.offered()) return true;
     if (!moves_block(operation.what.kind) || operation.status != Status::kOk || operation.not_before_ns != 0)
         return false;
     for (const Operation* before = head; before != &operation; before = before->next) {
-        if (!apart(before->what, operation.what)) return false;
+        if (!disjoint(before->what, operation.what)) return false;
     }
     return true;
 }
 
 /// Offers the first operations of a flow to their target.
-void RmaUnit::offer_ahead(Flow& flow, Peer& peer) {
+void BlockMover::offer_ahead(Flow& flow, Peer& peer) {
     if (flow.denied) return;
     const bool patient = flow.ignored >= kPatience;
     if (patient && flow.ignored % kPatience != 0) return;
     uint32_t ahead = 0;
     for (Operation* at = flow.operations.front(); at != nullptr && ahead < (patient ? 1 : kAhead);
          at = at->next, ++ahead) {
-        if (at->stage != Stage::kQueued || at->offer != kNoOffer || at->what.bytes < kOfferBytesMin) continue;
+        if (at->stage != Stage::kQueued || at->offered() || at->what.bytes < kOfferBytesMin) continue;
         if (at->moved != 0 || !may_move(flow, *at) || !offer(*at, peer)) return;
     }
 }
 
 /// False: it cannot be now.
-bool RmaUnit::offer(Operation& operation, Peer& peer) {
-    if (free_offers_.empty() || peers_.announce(peer) != Status::kOk) return false;
+bool BlockMover::offer(Operation& operation, Peer& peer) {
+    if (free_slots_.empty() || peers_.announce(peer) != Status::kOk) return false;
     const RmaOperation& what = operation.what;
     const Identity& own = peers_.identity();
-    const uint8_t index = free_offers_.back();
-    OfferSlot& slot = offers_[index];
-    offered_[index].open(slot.claims, what.bytes);
-    const uint16_t generation = offered_[index].generation();
+    const uint8_t index = free_slots_.back();
+    OfferSlot& slot = slots_[index];
+    blocks_[index].open(slot.claims, what.bytes);
+    const uint16_t generation = blocks_[index].generation();
     const OfferTerms terms = {
         .bytes = what.bytes, .generation = generation, .slot = index, .kind = what.kind};
     const Request request = {.nla = what.nla,
@@ -70,87 +83,90 @@ bool RmaUnit::offer(Operation& operation, Peer& peer) {
         const OpenClaim claim(peers_.claims());
         if (peer.view.requests(what.port % peer.ports).push(request) != Status::kOk) return false;
     }
-    free_offers_.pop_back();
+    free_slots_.pop_back();
     operation.offer = index;
     return true;
 }
 
-/// Moves the next parts of the first operations of a flow, together.
-RmaUnit::Step RmaUnit::copy(Flow& flow, Peer& peer, uint32_t& bytes_left) {
+bool BlockMover::move(Flow& flow, Peer& peer, uint32_t& bytes_left) {
+    offer_ahead(flow, peer);
+    Batch batch;
+    if (!collect(flow, peer, batch)) return false;
+    const base::AtuView atu = peer.view.atu();
+    const int32_t pid = peer.segment.address().pid;
+    const std::span parts = std::span(batch.parts).first(batch.count);
+    const bool get = flow.operations.front()->what.kind == RmaKind::kGet;
+    if (!parts.empty()) get ? base::cma_read(pid, parts) : base::cma_write(pid, parts);
+    for (uint32_t i = 0; i < batch.count; ++i) {
+        const RmaOperation& what = batch.of[i]->what;
+        const Status status = atu.after_copy(parts[i].status, what.nla, what.key);
+        const auto offset = static_cast<uint32_t>(parts[i].local - what.local);
+        own_part_ended(*batch.of[i], peer, {offset, parts[i].bytes}, status);
+    }
+    bytes_left -= std::min(bytes_left, batch.bytes);
+    return true;
+}
+
+/// Takes parts for one system call. False: none of the flow's operations changed.
+bool BlockMover::collect(Flow& flow, const Peer& peer, Batch& batch) {
     const uint32_t bytes_max = flow.ignored == 0 && !flow.denied ? kSharedBatchBytes : kBatchBytes;
-    std::array<Operation*, base::kCmaPartsMax> of;
-    std::array<base::CmaPart, base::kCmaPartsMax> parts;
-    uint32_t count = 0;
-    uint32_t bytes = 0;
+    const base::AtuView atu = peer.view.atu();
+    const uint32_t access = flow.operations.front()->what.kind == RmaKind::kGet ? kAccessRead : kAccessWrite;
     uint32_t ahead = 0;
     bool changed = false;
-    const base::AtuView atu = peer.view.atu();
-    const bool get = flow.operations.front()->what.kind == RmaKind::kGet;
     for (Operation* at = flow.operations.front();
-         at != nullptr && ahead < kAhead && count < parts.size() && bytes < bytes_max;
+         at != nullptr && ahead < kAhead && batch.count < batch.parts.size() && batch.bytes < bytes_max;
          at = at->next, ++ahead) {
         if (at->stage == Stage::kMoved) continue;
         if (!may_move(flow, *at)) break;
         changed = true;
-        const base::BlockPart part = next_part(flow, *at, bytes_max - bytes);
+        const base::BlockPart part = next_part(flow, *at, bytes_max - batch.bytes);
         if (part.bytes == 0) {
             close_offer(*at, peer);
             continue;
         }
         const RmaOperation& what = at->what;
         uint64_t address = 0;
-        const Status status =
-            atu.translate(what.nla, what.bytes, what.key, get ? kAccessRead : kAccessWrite, address);
+        const Status status = atu.translate(what.nla, what.bytes, what.key, access, address);
         if (status != Status::kOk) {
             own_part_ended(*at, peer, part, status);
             continue;
         }
-        of[count] = at;
-        parts[count++] = {what.local + part.offset, address + part.offset, part.bytes};
-        bytes += part.bytes;
+        batch.of[batch.count] = at;
+        batch.parts[batch.count++] = {what.local + part.offset, address + part.offset, part.bytes};
+        batch.bytes += part.bytes;
         // A piece that is not taken as a whole goes on with its next part.
-        if (at->offer == kNoOffer && part.offset + part.bytes != what.bytes) break;
+        if (!at->offered() && part.offset + part.bytes != what.bytes) break;
     }
-    if (!changed) return Step::kBlocked;
-    const int32_t pid = peer.segment.address().pid;
-    const std::span batch = std::span(parts).first(count);
-    if (count != 0) get ? base::cma_read(pid, batch) : base::cma_write(pid, batch);
-    for (uint32_t i = 0; i < count; ++i) {
-        const RmaOperation& what = of[i]->what;
-        const Status status = atu.after_copy(parts[i].status, what.nla, what.key);
-        const auto offset = static_cast<uint32_t>(parts[i].local - what.local);
-        own_part_ended(*of[i], peer, {offset, parts[i].bytes}, status);
-    }
-    bytes_left -= std::min(bytes_left, bytes);
-    return Step::kMoved;
+    return changed;
 }
 
 /// The next bytes of an operation to be moved, from the back where it is on offer: no bytes when nothing is left to
 /// take.
-base::BlockPart RmaUnit::next_part(const Flow& flow, Operation& operation, uint32_t bytes_max) {
+base::BlockPart BlockMover::next_part(const Flow& flow, Operation& operation, uint32_t bytes_max) {
     const uint32_t bytes = operation.what.bytes;
-    if (operation.offer == kNoOffer) return {operation.moved, std::min(bytes - operation.moved, bytes_max)};
-    const bool more_behind = operation.next != nullptr && operation.next->offer != kNoOffer;
+    if (!operation.offered()) return {operation.moved, std::min(bytes - operation.moved, bytes_max)};
+    const bool more_behind = operation.next != nullptr && operation.next->offered();
     const uint32_t most = more_behind || flow.ignored != 0 ? bytes_max : 0;
-    return offered_[operation.offer].claim_back(offers_[operation.offer].claims, most);
+    return blocks_[operation.offer].claim_back(slots_[operation.offer].claims, most);
 }
 
 /// A part that we took has been moved, or cannot be.
-void RmaUnit::own_part_ended(Operation& operation, const Peer& peer, base::BlockPart part, Status status) {
+void BlockMover::own_part_ended(Operation& operation, const Peer& peer, base::BlockPart part, Status status) {
     if (status != Status::kOk && operation.copied == Status::kOk) operation.copied = status;
-    if (operation.offer == kNoOffer) {
+    if (!operation.offered()) {
         operation.moved += part.bytes;
         if (status != Status::kOk || operation.moved == operation.what.bytes) operation.stage = Stage::kMoved;
         return;
     }
-    base::ReaderBlock& block = offered_[operation.offer];
+    base::ReaderBlock& block = blocks_[operation.offer];
     block.end(part.bytes);
     if (status != Status::kOk || block.left_bytes() == 0) close_offer(operation, peer);
 }
 
 /// Nothing of the operation can be taken any more. It goes on when all that the target took is accounted for.
-void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
-    if (!offered_[operation.offer].close(offers_[operation.offer].claims, operation.copied == Status::kOk)) {
+void BlockMover::close_offer(Operation& operation, const Peer& peer) {
+    if (!blocks_[operation.offer].close(slots_[operation.offer].claims, operation.copied == Status::kOk)) {
         ++malformed_;
         operation.astray = true;
     }
@@ -158,14 +174,13 @@ void RmaUnit::close_offer(Operation& operation, const Peer& peer) {
     operation.stage = Stage::kMoved;
 }
 
-/// Whether the target does nothing more for this operation. Sets what came of its part.
-bool RmaUnit::settled(Operation& operation, const Peer& peer) {
-    if (operation.offer == kNoOffer) return true;
-    const base::ReaderBlock& block = offered_[operation.offer];
+bool BlockMover::settled(Operation& operation, const Peer& peer) {
+    if (!operation.offered()) return true;
+    const base::ReaderBlock& block = blocks_[operation.offer];
     if (block.due_bytes() == 0 && !operation.astray) return true;
     const auto last_word = [&] {
         const OfferReport report =
-            OfferReport::unpack(offers_[operation.offer].report.load(std::memory_order_acquire));
+            OfferReport::unpack(slots_[operation.offer].report.load(std::memory_order_acquire));
         if (report.generation != block.generation()) return false;
         if (report.status == Status::kOk)
             return !operation.astray && report.chunks == block.chunks(block.due_bytes());
@@ -187,41 +202,34 @@ bool RmaUnit::settled(Operation& operation, const Peer& peer) {
     return true;
 }
 
-/// Both sides' parts have moved, or failed.
-RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
+bool BlockMover::finish(Flow& flow, Operation& operation) {
     if (operation.what.bytes >= kOfferBytesMin) {
         ++flow.ignored;
-        if (operation.offer != kNoOffer) {
-            const base::ReaderBlock& block = offered_[operation.offer];
-            const uint32_t seen = offers_[operation.offer].seen.load(std::memory_order_relaxed);
+        if (operation.offered()) {
+            const base::ReaderBlock& block = blocks_[operation.offer];
+            const uint32_t seen = slots_[operation.offer].seen.load(std::memory_order_relaxed);
             if (block.due_bytes() != 0 || seen == block.generation()) flow.ignored = 0;
         }
     }
     withdraw(operation);
-    if (operation.copied != Status::kOk) {
-        flow.operations.pop_front();
-        end(operation, operation.copied, 0);
-        return Step::kLeft;
-    }
-    if (operation.astray) {
-        // It is unknown who took what, or it was not done: all of it again, and alone from now on.
-        flow.denied = true;
-        operation.astray = false;
-        operation.stage = Stage::kQueued;
-        return Step::kMoved;
-    }
-    counters_.rma_bytes += operation.what.bytes;
-    operation.stage = Stage::kNotifyingPeer;
-    const Step step = notify_peer(flow, operation, peer);
-    return step == Step::kBlocked ? Step::kMoved : step;
+    if (operation.copied != Status::kOk || !operation.astray) return true;
+    // It is unknown who took what, or it was not done: all of it again, and alone from now on.
+    flow.denied = true;
+    operation.astray = false;
+    operation.stage = Stage::kQueued;
+    return false;
 }
 
-/// The operation is not on offer any more; its slot is free for another one.
-void RmaUnit::withdraw(Operation& operation) {
-    if (operation.offer == kNoOffer) return;
-    offered_[operation.offer].close(offers_[operation.offer].claims, false);
-    free_offers_.push_back(operation.offer);
-    operation.offer = kNoOffer;
+void BlockMover::fail(Operation& operation, const Peer& peer) {
+    if (operation.copied == Status::kOk) operation.copied = Status::kFailed;
+    if (operation.stage == Stage::kQueued) close_offer(operation, peer);
+}
+
+void BlockMover::withdraw(Operation& operation) {
+    if (!operation.offered()) return;
+    blocks_[operation.offer].close(slots_[operation.offer].claims, false);
+    free_slots_.push_back(operation.offer);
+    operation.offer = Operation::kNoOffer;
 }
 
 }  // namespace velo::shim
