@@ -64,7 +64,9 @@ ShimDevice::ShimDevice(const DeviceConfig& config)
       rma_(peers_, own_, config, faults_.get()),
       helper_(peers_, own_, atu_.view()),
       server_(peers_, own_, config.ports, atu_.view(), helper_),
-      owner_pid_(getpid()) {}
+      owner_pid_(getpid()),
+      holes_(peers_, mailbox_, rma_, server_),
+      packet_faults_(faults_.get()) {}
 
 ShimDevice::~ShimDevice() {
     // In a child of fork() the segments are not mapped.
@@ -124,7 +126,8 @@ uint32_t ShimDevice::progress(uint64_t now_ns) {
     if (now_ns >= next_life_check_ns_) [[unlikely]] {
         next_life_check_ns_ = now_ns + kLifeCheckNs;
         check_life();
-        check_claims();
+        holes_.check(now_ns);
+        if (!faults_) holes_.check_contacts(now_ns);
     }
     uint32_t events = peers_.take_contacts(kContactsPerProgress);
     if (faults_) [[unlikely]] {
@@ -144,7 +147,7 @@ void ShimDevice::check_life() {
     peers_.check_life(died);
     for (const DeviceAddr peer : died) {
         rma_.peer_died(peer);
-        delayed_.drop(peer);
+        packet_faults_.drop(peer);
     }
     if (!mailbox_.readable()) mailbox_.skip_overwritten();
     if (mailbox_.overflows() != overflows_reported_) report_overflow();
@@ -164,76 +167,23 @@ void ShimDevice::report_overflow() {
     overflows_reported_ = mailbox_.overflows();
 }
 
-template <class Ring>
-void ShimDevice::check_claims(Ring& ring, AbandonedClaims& claims) {
-    if (ring.readable()) return;
-    // A sender has announced itself before.
-    if (ring.position() != ring.claimed()) peers_.take_contacts(kContactCells);
-    if (const auto before = claims.check(ring.position(), ring.claimed(), peers_, now_ns_)) {
-        ring.abandon_before(*before);
-        ++abandoned_claims_;
-    }
-}
-
-void ShimDevice::check_claims() {
-    check_claims(peers_.contact_ring(), contact_claims_);
-    check_claims(mailbox_, mailbox_claims_);
-    check_claims(rma_.notification_ring(), notification_claims_);
-    check_claims(rma_.answer_ring(), answer_claims_);
-    const uint32_t ports = peers_.identity().ports;
-    for (uint32_t port = 0; port < ports; ++port)
-        check_claims(server_.request_ring(port), request_claims_[port]);
-    check_contacts();
-}
-
-void ShimDevice::check_contacts() {
-    // A packet that an injected fault delays has its slot long before.
-    if (faults_ || mailbox_.contacts_taken() == 0) return;
-    peers_.take_contacts(kContactCells);
-    const uint32_t abandoned = contact_slots_.check(mailbox_, peers_, now_ns_);
-    if (abandoned == 0) return;
-    mailbox_.free_contacts(abandoned);
-    ++abandoned_claims_;
-}
-
 Status ShimDevice::admit_under_faults(DeviceAddr to, uint32_t packets, Admission admission, bool& now) {
-    if (faults_->dies(counters_.packets_sent + packets)) {
-        own_.header().life.store(Life::kDead, std::memory_order_release);
-        return Status::kPeerDead;
-    }
-    const uint32_t waiting = delayed_.waiting(to);
-    // Packets that wait here will take slots there. Credits have seen to it; a guarded sender has to be held
-    // back.
-    if (admission == Admission::kGuarded && waiting != 0 &&
-        waiting + packets > peers_[to].facts.mailbox_slots) {
-        ++counters_.backpressure;
-        return Status::kAgain;
-    }
-    delay_ns_ = faults_->packet_delay_ns();
-    now = delay_ns_ == 0 && waiting == 0;
-    return Status::kOk;
+    const uint64_t last = counters_.packets_sent + packets;
+    const Status status =
+        packet_faults_.admit(to, packets, admission, peers_[to].facts.mailbox_slots, last, now);
+    if (status == Status::kPeerDead) own_.header().life.store(Life::kDead, std::memory_order_release);
+    counters_.backpressure += status == Status::kAgain;
+    return status;
 }
 
 uint32_t ShimDevice::release_delayed(uint64_t now_ns) {
-    return delayed_.release(now_ns, [this](DeviceAddr to, const base::DelayLine::Message& message) {
+    return packet_faults_.release(now_ns, [this](DeviceAddr to, const base::DelayLine::Message& message) {
         const auto fill = [&message](uint32_t i, std::byte* payload) {
             std::memcpy(payload, message.packets[i].payload, kPayloadBytes);
             return PacketStatus::unpack(message.packets[i].status);
         };
         return transmit(peers_[to], static_cast<uint32_t>(message.packets.size()), message.admission, fill);
     });
-}
-
-/// Draws once for each packet that is about to be shown.
-bool ShimDevice::stalled() {
-    if (faults_->dead()) return true;
-    if (mailbox_.position() != stall_drawn_position_) {
-        stall_drawn_position_ = mailbox_.position();
-        if (const uint64_t stall_ns = faults_->mailbox_stall_ns(); stall_ns != 0) {
-            stalled_until_ns_ = now_ns_ + stall_ns;
-        }
-    }
-    return now_ns_ < stalled_until_ns_;
 }
 
 DeviceReport ShimDevice::report(DeviceAddr addr) const {
@@ -248,7 +198,7 @@ DeviceReport ShimDevice::report(DeviceAddr addr) const {
     return {.mailbox_written = mailbox.written.load(std::memory_order_relaxed),
             .mailbox_read = mailbox.read.load(std::memory_order_relaxed),
             .mailbox_slots = peer.facts.mailbox_slots,
-            .held_packets = delayed_.waiting(addr),
+            .held_packets = packet_faults_.held(addr),
             .operations = rma_.operations(addr),
             .beat_ns = peer.segment.last_beat_ns()};
 }
@@ -277,7 +227,7 @@ ShimCounters ShimDevice::shim_counters() const {
     return {.contacts_accepted = peers_.contact_counters().accepted,
             .contacts_refused = peers_.contact_counters().refused,
             .malformed = rma_.malformed() + server_.malformed(),
-            .abandoned_claims = abandoned_claims_};
+            .abandoned_claims = holes_.abandoned()};
 }
 
 }  // namespace velo::shim

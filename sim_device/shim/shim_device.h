@@ -8,7 +8,6 @@
 /// that does call it moves parts of others' long puts and gets, so that two processors copy (copy_helper.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +15,8 @@
 #include <vector>
 
 #include "sim_device/shim/abandoned_claims.h"
+#include "sim_device/shim/hole_watch.h"
+#include "sim_device/shim/packet_faults.h"
 #include "sim_device/shim/peer_table.h"
 #include "sim_device/shim/request_server.h"
 #include "sim_device/shim/rma_unit.h"
@@ -82,7 +83,7 @@ class ShimDevice {
             const Status status = admit_under_faults(to, packets, admission, now);
             if (status != Status::kOk) return status;
             if (!now) {
-                delay(to, packets, admission, fill);
+                packet_faults_.delay(to, packets, admission, now_ns_, fill);
                 counters_.packets_sent += packets;
                 return Status::kOk;
             }
@@ -100,7 +101,7 @@ class ShimDevice {
             packet = find_source(packet);
             if (packet == nullptr) return nullptr;
         }
-        if (faults_ && stalled()) [[unlikely]]
+        if (faults_ && packet_faults_.stalled(mailbox_.position(), now_ns_)) [[unlikely]]
             return nullptr;
         from = last_from_;
         return packet;
@@ -172,26 +173,12 @@ class ShimDevice {
         counters_.backpressure += status == Status::kAgain;
         return status;
     }
-    template <class Fill>
-    void delay(DeviceAddr to, uint32_t packets, Admission admission, Fill&& fill) {
-        base::DelayLine::Message message = {.due_ns = now_ns_ + delay_ns_, .admission = admission, .packets = {}};
-        message.packets.resize(packets);
-        for (uint32_t i = 0; i < packets; ++i) {
-            message.packets[i].status = fill(i, message.packets[i].payload).pack();
-        }
-        delayed_.push(to, std::move(message));
-    }
 
     [[nodiscard]] bool dead() const { return faults_ && faults_->dead(); }
     Status admit_under_faults(DeviceAddr to, uint32_t packets, Admission admission, bool& now);
     uint32_t release_delayed(uint64_t now_ns);
-    bool stalled();
     const Packet* find_source(const Packet* packet);
     [[gnu::cold]] void check_life();
-    void check_claims();
-    template <class Ring>
-    void check_claims(Ring& ring, AbandonedClaims& claims);
-    void check_contacts();
     void report_overflow();
 
     std::unique_ptr<base::Faults> faults_;
@@ -210,18 +197,9 @@ class ShimDevice {
     DeviceAddr last_from_ = kNoAddr;
     DeviceCounters counters_;
     uint64_t overflows_reported_ = 0;
-    uint64_t abandoned_claims_ = 0;
     int32_t owner_pid_;
-
-    AbandonedClaims mailbox_claims_, contact_claims_, notification_claims_, answer_claims_;
-    std::array<AbandonedClaims, kPortsMax> request_claims_;
-    AbandonedContacts contact_slots_;
-
-    // Used under faults only.
-    base::DelayLine delayed_;
-    uint64_t delay_ns_ = 0;  ///< of the message being sent
-    uint64_t stall_drawn_position_ = UINT64_MAX;
-    uint64_t stalled_until_ns_ = 0;
+    HoleWatch holes_;
+    PacketFaults packet_faults_;
 };
 
 static_assert(Device<ShimDevice>);
