@@ -26,7 +26,16 @@ enum class RailsPolicy : uint8_t {
     return policy == RailsPolicy::kShippedHybrid || policy == RailsPolicy::kShippedDynamic;
 }
 
-/// Times are in cycles. A link and a bus carry a flit a cycle.
+/// Links, switches, buses and NICs. Times are in cycles. A link and a bus carry a flit a cycle.
+struct RailsLinks {
+    double both_ways = 1;         ///< capacity of a bus that is not duplex while data goes both ways
+    uint32_t reply_cycles = 300;  ///< of a NIC's thread, for each control message
+    uint32_t control_flits = 16;
+    uint32_t flit_bytes = 2;
+    uint32_t switch_cycles = 6;
+    uint32_t channels = 2;  ///< virtual channels
+};
+
 struct RailsConfig {
     RailsPolicy policy = RailsPolicy::kDynamic;
     uint32_t nodes = 32;
@@ -37,17 +46,12 @@ struct RailsConfig {
     bool blocking = true;           ///< a process begins a message when its last one has arrived
     bool pointer_per_node = false;  ///< of round robin; else one a process
     bool duplex = false;            ///< buses carry both ways at once
-    double both_ways = 1;           ///< capacity of another bus while data goes both ways
     uint32_t striping_percent = 0;
     uint32_t short_bytes = 16384;  ///< kHybrid, kShippedHybrid
     uint32_t chunk_bytes = 262144;  ///< kShipped...: most of a chunk
     bool ask_all = true;           ///< an RTS on each free rail, as in algorithm 4; else on those to be used
     uint32_t wait_percent = 50;    ///< of a round trip: the longest random wait after a refusal
-    uint32_t reply_cycles = 300;   ///< of a NIC's thread, for each control message
-    uint32_t control_flits = 16;
-    uint32_t flit_bytes = 2;
-    uint32_t switch_cycles = 6;
-    uint32_t channels = 2;     ///< virtual channels
+    RailsLinks links;
     uint32_t warm_up = 100;    ///< in times of a mean message
     uint32_t measured = 1000;  ///< in times of a mean message
     uint64_t seed = 1;

@@ -83,11 +83,11 @@ RailsCommand::RailsCommand(CLI::App& app) : arguments_(std::make_unique<Argument
     command.add_flag("--ask-used", a.ask_used, "An RTS on each rail to be used only, not on all free ones");
     add_number(command, "--wait", c.wait_percent,
                "Longest random wait after a refusal, % of a round trip; 0: algorithm 4");
-    add_number(command, "--reply-cycles", c.reply_cycles, "Of a NIC's thread, for each control message");
-    add_number(command, "--control-flits", c.control_flits, "Flits of a control message");
-    add_number(command, "--flit-bytes", c.flit_bytes, "Bytes of a flit, which a link carries in a cycle");
-    add_number(command, "--switch-cycles", c.switch_cycles, "Cycles of a switch");
-    add_number(command, "--channels", c.channels, "Virtual channels of a link");
+    add_number(command, "--reply-cycles", c.links.reply_cycles, "Of a NIC's thread, for each control message");
+    add_number(command, "--control-flits", c.links.control_flits, "Flits of a control message");
+    add_number(command, "--flit-bytes", c.links.flit_bytes, "Bytes of a flit, which a link carries in a cycle");
+    add_number(command, "--switch-cycles", c.links.switch_cycles, "Cycles of a switch");
+    add_number(command, "--channels", c.links.channels, "Virtual channels of a link");
     add_number(command, "--warm-up", c.warm_up, "In times of a mean message on one rail");
     add_number(command, "--measured", c.measured, "In times of a mean message on one rail");
     add_number(command, "--seed", c.seed, "Of sizes, gaps, destinations and waits");
@@ -105,7 +105,7 @@ void RailsCommand::run() const {
     c.policy = kPolicies.at(a.policy);
     c.blocking = !a.not_blocking;
     c.ask_all = !a.ask_used;
-    c.both_ways = a.both_ways_percent / 100.0;
+    c.links.both_ways = a.both_ways_percent / 100.0;
     const bool hybrid = c.policy == RailsPolicy::kHybrid || c.policy == RailsPolicy::kShippedHybrid;
     const RailsResult r = run_rails(c);
     if (!a.no_header) {

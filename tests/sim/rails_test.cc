@@ -255,7 +255,7 @@ TEST(Rails, what_cannot_be_run_is_refused) {
     EXPECT_NE(message_of({.nodes = 129}), "");
     EXPECT_NE(message_of({.rails = 65}), "");
     EXPECT_NE(message_of({.load = 0}), "");
-    EXPECT_NE(message_of({.both_ways = 0}), "");
+    EXPECT_NE(message_of({.links = {.both_ways = 0}}), "");
     EXPECT_NE(message_of({.striping_percent = 101}), "");
 }
 
