@@ -1,7 +1,6 @@
 #include "sim/process.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -13,7 +12,9 @@ using cluster::SimulationError;
 using cluster::TraceEvent;
 
 Process::Process(Simulation& simulation, cluster::ClusterDevice& device)
-    : simulation_(&simulation), device_(&device) {
+    : simulation_(&simulation),
+      device_(&device),
+      barrier_(device.process(), simulation.workload().config().processes) {
     enter_phase();
 }
 Process::~Process() = default;
@@ -170,7 +171,7 @@ uint32_t Process::poll() {
 
 void Process::received(uint8_t tag) {
     if ((tag & kBarrierTag) != 0) {
-        ++used().barrier_arrived[tag & 31];
+        barrier_.arrived(tag & 31);
     } else {
         ++received_;
     }
@@ -208,9 +209,9 @@ void Process::end_phase() {
 bool Process::run_program() {
     while (phase_ != simulation_->workload().phases()) {
         if (idle_until_ns_ > device_->clock_ns()) return false;
-        if (in_barrier_) {
+        if (barrier_.inside()) {
             if (run_barrier()) return true;
-            if (in_barrier_) return false;
+            if (barrier_.inside()) return false;
             end_phase();
             continue;
         }
@@ -220,33 +221,18 @@ bool Process::run_program() {
             end_phase();
             continue;
         }
-        in_barrier_ = true;
-        ++barriers_;
-        round_ = 0;
-        round_sent_ = false;
+        barrier_.begin();
     }
     return false;
 }
 
-/// Dissemination: in round k to rank + 2^k and from rank - 2^k, so that after the last round every process knows
-/// of all.
+/// Goes on with the barrier: true when that took time.
 bool Process::run_barrier() {
-    while (round_ < simulation_->barrier_rounds()) {
-        if (!round_sent_) {
-            const uint32_t to = static_cast<uint32_t>((rank() + (uint64_t{1} << round_)) %
-                                                      simulation_->workload().config().processes);
-            const auto tag = static_cast<uint8_t>(kBarrierTag | round_);
-            if (prepare(to)) return true;
-            post(to, 0, tag);
-            round_sent_ = true;
-            return true;
-        }
-        if (!used_ || used_->barrier_arrived[round_] < barriers_) return false;
-        ++round_;
-        round_sent_ = false;
-    }
-    in_barrier_ = false;
-    return false;
+    if (barrier_.step() != DisseminationBarrier::Step::kSend) return false;
+    if (prepare(barrier_.to())) return true;
+    post(barrier_.to(), 0, static_cast<uint8_t>(kBarrierTag | barrier_.round()));
+    barrier_.sent();
+    return true;
 }
 
 bool Process::post_next() {
@@ -349,7 +335,7 @@ void Process::fetched(Fetch& fetch, int status) {
 std::string Process::text() const {
     std::string text =
         "process " + std::to_string(rank()) + " is in phase " + std::to_string(phase_) + " of " +
-        std::to_string(simulation_->workload().phases()) + (in_barrier_ ? " (barrier)" : "") + ", has sent " +
+        std::to_string(simulation_->workload().phases()) + (barrier_.inside() ? " (barrier)" : "") + ", has sent " +
         std::to_string(posted_ - outstanding_) + " of " + std::to_string(sends_) + " messages and received " +
         std::to_string(received_) + " of " + std::to_string(expected_);
     if (!used_) return text;

@@ -4,12 +4,12 @@
 /// end, as in pml/ob1.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
 
+#include "sim/dissemination_barrier.h"
 #include "sim/sim_system.h"
 #include "sim_device/cluster/cluster.h"
 
@@ -87,7 +87,6 @@ class Process {
         std::vector<Fetch*> fetches_free;
         uint64_t messages = 0;
         uint64_t messages_on_node = 0;
-        std::array<uint32_t, 32> barrier_arrived = {};
         velo_handle_t memory{};  ///< see registered()
     };
 
@@ -116,6 +115,7 @@ class Process {
     Simulation* simulation_;
     cluster::ClusterDevice* device_;
     std::unique_ptr<Used> used_;
+    DisseminationBarrier barrier_;
     uint64_t owed_ns_ = 0;   ///< of messages received in this poll
     uint64_t expected_ = 0;  ///< messages of all phases up to this one
     uint64_t received_ = 0;
@@ -125,14 +125,10 @@ class Process {
     uint32_t posted_ = 0;       ///< of this phase's
     uint32_t outstanding_ = 0;  ///< begun and not sent
     uint32_t sends_ = 0;
-    uint32_t barriers_ = 0;  ///< begun
     uint32_t last_to_ = kNobody;
     uint32_t last_from_ = kNobody;
     uint8_t polls_left_ = 0;
-    uint8_t round_ = 0;
     bool barrier_after_ = false;
-    bool in_barrier_ = false;
-    bool round_sent_ = false;
     bool prepared_ = false;  ///< the next message has been paid for
 };
 

@@ -1,7 +1,6 @@
 #include "sim/simulation.h"
 
 #include <algorithm>
-#include <bit>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -40,7 +39,6 @@ Simulation::Simulation(const SimulationConfig& config)
                          "; give at most 255");
     }
     const uint32_t processes = workload_->config().processes;
-    barrier_rounds_ = static_cast<uint32_t>(std::bit_width(processes - 1));
     place();
     make_plan();
     if (has_credits()) {

@@ -92,7 +92,6 @@ class Simulation {
     [[nodiscard]] const flowctl::Plan& plan() const { return plan_; }
     [[nodiscard]] bool has_credits() const { return plan_.credit_slots != 0; }
     [[nodiscard]] const Workload& workload() const { return *workload_; }
-    [[nodiscard]] uint32_t barrier_rounds() const { return barrier_rounds_; }
     [[nodiscard]] bool on_one_node(uint32_t a, uint32_t b) const {
         return config_.shared_memory && node_of(a) == node_of(b);
     }
@@ -127,7 +126,6 @@ class Simulation {
     std::unique_ptr<Workload> workload_;
     std::vector<uint32_t> nodes_;  ///< where groups of ranks are, if not at nodes 0, 1, 2, ...
     flowctl::Plan plan_;
-    uint32_t barrier_rounds_ = 0;
     std::vector<std::byte> body_;
     base::Mapping source_;
     base::Mapping sink_;
