@@ -297,6 +297,42 @@ flowctl::Plan make_plan(const MatchingConfig& config) {
     return std::get<flowctl::Plan>(result);
 }
 
+void run_until_nothing_moves(cluster::Cluster& cluster, std::deque<MatchingProcess>& processes) {
+    for (MatchingProcess& process : processes) cluster.schedule(process.device(), 0);
+    while (cluster::ClusterDevice* device = cluster.next()) {
+        if (const uint64_t stall_ns = cluster.stall_ns(device->clock_ns()); stall_ns != 0) {
+            device->spend(stall_ns);
+            cluster.schedule(*device, device->clock_ns());
+            continue;
+        }
+        processes[device->process()].step();
+    }
+}
+
+/// Adds a process's results. Throws SimulationError where something is left to do, or a bound was passed.
+void add(MatchingResult& sum, MatchingProcess& process, const MatchingConfig& config, const MatchingProgram& program) {
+    if (!process.finished()) throw SimulationError("nothing moves any more: " + process.text());
+    if (process.engine().busy()) throw SimulationError("all is done, and an engine is busy: " + process.text());
+    velo_counters_t counters;
+    process.engine().counters(counters);
+    if (counters.match_records_hwm > config.unexpected_records || counters.match_data_hwm > config.unexpected_bytes)
+        throw SimulationError("more memory than the budget: " + process.text());
+    if (counters.engine_malformed != 0) throw SimulationError("a malformed message: " + process.text());
+    sum.time_ns = std::max(sum.time_ns, process.device().clock_ns());
+    sum.messages += program.receives(process.rank());
+    sum.eager += counters.match_tx_eager;
+    sum.requests += counters.match_tx_requests;
+    sum.refused += counters.match_refused;
+    sum.offers += counters.match_offers;
+    sum.records_hwm = std::max(sum.records_hwm, counters.match_records_hwm);
+    sum.data_hwm = std::max(sum.data_hwm, counters.match_data_hwm);
+    sum.packets += process.device().counters().packets_sent;
+    if (program.sends(process.rank()) == 0) return;
+    sum.slowest_sender_ns = std::max(sum.slowest_sender_ns, process.sent_ns());
+    sum.fastest_sender_ns =
+        sum.fastest_sender_ns == 0 ? process.sent_ns() : std::min(sum.fastest_sender_ns, process.sent_ns());
+}
+
 }  // namespace
 
 std::unique_ptr<MatchingProgram> make_killer(uint32_t processes, uint32_t messages, uint32_t bytes) {
@@ -329,41 +365,9 @@ MatchingResult run_matching(const MatchingConfig& given, const MatchingProgram& 
                                 .faults = {}});
         processes.emplace_back(run, device);
     }
-    for (MatchingProcess& process : processes) cluster.schedule(process.device(), 0);
-    while (cluster::ClusterDevice* device = cluster.next()) {
-        if (const uint64_t stall_ns = cluster.stall_ns(device->clock_ns()); stall_ns != 0) {
-            device->spend(stall_ns);
-            cluster.schedule(*device, device->clock_ns());
-            continue;
-        }
-        processes[device->process()].step();
-    }
+    run_until_nothing_moves(cluster, processes);
     MatchingResult sum;
-    for (MatchingProcess& process : processes) {
-        if (!process.finished()) throw SimulationError("nothing moves any more: " + process.text());
-        if (process.engine().busy())
-            throw SimulationError("all is done, and an engine is busy: " + process.text());
-        velo_counters_t counters;
-        process.engine().counters(counters);
-        if (counters.match_records_hwm > config.unexpected_records ||
-            counters.match_data_hwm > config.unexpected_bytes)
-            throw SimulationError("more memory than the budget: " + process.text());
-        if (counters.engine_malformed != 0) throw SimulationError("a malformed message: " + process.text());
-        sum.time_ns = std::max(sum.time_ns, process.device().clock_ns());
-        sum.messages += program.receives(process.rank());
-        sum.eager += counters.match_tx_eager;
-        sum.requests += counters.match_tx_requests;
-        sum.refused += counters.match_refused;
-        sum.offers += counters.match_offers;
-        sum.records_hwm = std::max(sum.records_hwm, counters.match_records_hwm);
-        sum.data_hwm = std::max(sum.data_hwm, counters.match_data_hwm);
-        sum.packets += process.device().counters().packets_sent;
-        if (program.sends(process.rank()) == 0) continue;
-        sum.slowest_sender_ns = std::max(sum.slowest_sender_ns, process.sent_ns());
-        sum.fastest_sender_ns = sum.fastest_sender_ns == 0
-                                    ? process.sent_ns()
-                                    : std::min(sum.fastest_sender_ns, process.sent_ns());
-    }
+    for (MatchingProcess& process : processes) add(sum, process, config, program);
     sum.trace_hash = cluster.trace().value();
     // Processes that ended first, so that the others do not look at what is gone.
     for (MatchingProcess& process : processes) process.engine().announce_ending(base::Ending::kClosed);
