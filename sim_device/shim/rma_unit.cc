@@ -161,6 +161,7 @@ RmaUnit::Step RmaUnit::advance(Flow& flow, uint64_t now_ns, uint32_t& bytes_left
         if (head.status == Status::kOk) head.status = head.moved == 0 ? Status::kNotBegun : Status::kFailed;
     }
     if (head.status != Status::kOk) {
+        if (head.status == Status::kNotBegun) hold_back_atomics(flow);
         mover_.withdraw(head);
         flow.operations.pop_front();
         end(head, head.status, 0);
@@ -184,6 +185,15 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
     operation.stage = Stage::kNotifyingPeer;
     const Step step = notify_peer(flow, operation, peer);
     return step == Step::kBlocked ? Step::kMoved : step;
+}
+
+/// Atomics of a flow stay in order: those behind an operation that was not begun are not begun either, whatever the port
+/// does by then, so that their requester can post all of them again.
+void RmaUnit::hold_back_atomics(Flow& flow) {
+    for (Operation* operation = flow.operations.front(); operation != nullptr; operation = operation->next) {
+        if (operation->status == Status::kOk && !moves_block(operation->what.kind))
+            operation->status = Status::kNotBegun;
+    }
 }
 
 /// All data has moved; the operation ends once the other side's notification is placed.

@@ -32,7 +32,8 @@ class RmaUnit {
     static constexpr uint32_t kOperationsPerProgress = 64;
 
     /// Uses its ports, link and shares_cpus. `faults` may be nullptr.
-    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, const DeviceConfig& config, base::Faults* faults);
+    [[gnu::cold]] RmaUnit(PeerTable& peers, SegmentView own, const DeviceConfig& config,
+                          base::Faults* faults);
 
     Status post(const RmaOperation& operation, uint64_t now_ns);
     bool poll_notification(Notification& notification);
@@ -66,6 +67,7 @@ class RmaUnit {
     [[nodiscard]] bool acceptable(const RmaOperation& operation) const;
     [[gnu::cold]] uint64_t link_arrival(const RmaOperation& what) const;
     [[gnu::cold]] void fail_port(uint8_t port);
+    [[gnu::cold]] static void hold_back_atomics(Flow& flow);
     static bool path_down(const RmaOperation& what, const Peer& peer);
     Flow& flow_of(const RmaOperation& operation);
     bool advance_port(Port& port, uint64_t now_ns, uint32_t& bytes_left);
