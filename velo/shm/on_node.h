@@ -22,20 +22,18 @@
 #include <vector>
 
 #include "velo/base/ids.h"
-#include "velo/base/mpsc_ring.h"
 #include "velo/os/clock.h"
 #include "velo/os/life_watch.h"
 #include "velo/os/shared_segment.h"
 #include "velo/os/topology.h"
+#include "velo/shm/on_node_peer.h"
+#include "velo/shm/polled_rings.h"
 #include "velo/shm/ring.h"
+#include "velo/shm/ring_memory.h"
 #include "velo/wire/atu_table.h"
 #include "velo/wire/shared_block.h"
 
 namespace velo::shm {
-
-/// Blocks that a process may fetch by cooperative copies at a time.
-inline constexpr uint32_t kCoopBlocks = 64;
-struct alignas(64) ClaimLine : base::ClaimWord {};
 
 struct OnNodeConfig {
     uint64_t name = 0;  ///< this process, as its peers know it
@@ -63,29 +61,12 @@ struct Loss {
     base::Failure failure;  ///< of the last try, if a call failed
 };
 
-/// Published by a process of its on-node path.
-struct OnNodeAddress {
-    base::SegmentAddress segment;
-    uint64_t name = 0;
-    uint32_t registrations_max = 0;
-    base::Place place;
-};
-static_assert(sizeof(OnNodeAddress) == 56);
-
 struct OnNodeCounters {
 #define VELO_ON_NODE_COUNTER(name, field, text) uint64_t field = 0;
 #include "velo/counters.def"
     uint64_t rings_attached = 0;
 };
 
-/// A sender's first word: where its ring is. `proof` is the receiver's own token, which only those that were given its
-/// address know.
-struct Contact {
-    OnNodeAddress sender;
-    uint64_t proof = 0;
-    uint64_t ring_offset = 0;
-    RingGeometry geometry;
-};
 /// A contact that waits for another try.
 struct UnansweredContact {
     Contact contact;
@@ -114,41 +95,13 @@ struct NodeMemory {
     [[nodiscard]] static constexpr bool arrived(uint64_t /*name*/) { return true; }
 };
 
-/// After the next message of a ring: kReturn, when the last poll found nothing there; kRelease, when it is long.
-enum class RingThen : uint8_t { kGoOn, kReturn, kRelease };
-/// A process of the node, to BasicOnNode.
-template <class Node>
-struct OnNodePeer {
-    uint64_t name = 0;
-    base::Place place;
-    typename Node::Segment segment;
-    base::MpscRing<Contact> contacts;
-    std::atomic<uint64_t>* doorbells = nullptr;
-    ClaimLine* coop_claims = nullptr;
-    base::AtuView atu;
-    typename Node::Mapping out_memory;
-    uint64_t out_offset = 0;
-    RingProducer out;
-    typename Node::Mapping in_memory;
-    RingConsumer in;
-    uint64_t received_before = 0;  ///< see BasicOnNode::streaming()
-    uint64_t sent_before = 0;
-    uint32_t silent_polls = 0;
-    RingThen then = RingThen::kGoOn;
-    bool dead = false;
-    bool lost = false;  ///< and reported
-    uint64_t short_since_ns = 0;  ///< there is no memory for the ring to it; 0: there is, or none was asked for
-    uint64_t next_try_ns = 0;
-};
-
-inline constexpr uint32_t kContacts = 64;      ///< first contacts that wait in a process's segment
-inline constexpr uint32_t kDoorbells = 1024;  ///< bits; peers whose indices differ by a multiple share one
-
 template <class Node>
 class BasicOnNode {
   public:
     /// Throws base::SetupError.
     [[gnu::cold]] explicit BasicOnNode(const OnNodeConfig& config, const Node& node = Node());
+    BasicOnNode(const BasicOnNode&) = delete;
+    BasicOnNode& operator=(const BasicOnNode&) = delete;
 
     [[nodiscard]] OnNodeAddress address() const;
 
@@ -170,7 +123,7 @@ class BasicOnNode {
             status = first_contact(peer);
             if (status != Status::kOk) return {};
         }
-        const RingProducer::Room room = to.out.reserve(bytes, streaming(to));
+        const RingProducer::Room room = to.out.reserve(bytes, to.streaming());
         if (room.first == nullptr) {
             ++counters_.ring_full;
             status = Status::kAgain;
@@ -207,7 +160,7 @@ class BasicOnNode {
     [[nodiscard, gnu::noinline]] bool try_send_lines(PeerIndex peer, const MessageParts& parts, uint8_t tag) {
         Peer& to = *peers_[peer];
         bool wake = false;
-        if (!to.out || to.dead || (parts.bytes() > kFewLinesBytesMax && streaming(to)) ||
+        if (!to.out || to.dead || (parts.bytes() > kFewLinesBytesMax && to.streaming()) ||
             !to.out.try_send_lines(parts, tag, wake))
             return false;
         ++counters_.messages_sent;
@@ -231,19 +184,16 @@ class BasicOnNode {
         return peers_[peer]->out.nontemporal(bytes);
     }
     /// The peer's core is far, as our messages there, or before the first of them its own, have shown.
-    [[nodiscard]] bool far(PeerIndex peer) const {
-        const Peer& other = *peers_[peer];
-        return other.out.line_ns() != 0 ? other.out.far() : Distance::far(other.in.line_ns(), false);
-    }
+    [[nodiscard]] bool far(PeerIndex peer) const { return peers_[peer]->far(); }
     void measure_next(PeerIndex peer) { peers_[peer]->out.measure_next(); }  ///< with the engine's next message there
     /// True: so much is fetched that the ring is worth its pages, beside direct copies. Through one whose pages are new
     /// the first MiB take 500 us longer than those, and each later one 12 us less; this is between the two.
     [[nodiscard]] static constexpr bool pays_for_pages(uint64_t bytes) { return bytes >= 8u << 20; }
 
     /// Slots of blocks that this process reads, and those of a peer.
-    [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return coop_claims_[slot]; }
+    [[nodiscard]] base::ClaimWord& coop_claims(uint32_t slot) { return own_.coop_claims[slot]; }
     [[nodiscard]] base::ClaimWord& coop_claims_of(PeerIndex peer, uint32_t slot) {
-        return peers_[peer]->coop_claims[slot];
+        return peers_[peer]->parts.coop_claims[slot];
     }
 
     /// Hands up to `budget` messages of each polled ring to handler.deliver(PeerIndex, const Message&). A
@@ -315,38 +265,16 @@ class BasicOnNode {
     using Mapping = typename Node::Mapping;
     using Peer = OnNodePeer<Node>;
     using Then = RingThen;
-    using ContactRing = base::MpscRing<Contact>;
-    /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
-    static constexpr uint32_t kAlwaysPolled = 8;
     static constexpr uint32_t kSilentPolls = 4096;
     /// After a message of more lines the next look comes at once, and asks for the lines of the next message.
     static constexpr uint32_t kLinesBeforeReturn = 2;
-    /// After this number of messages without an answer the next ones will not be read at once either.
-    static constexpr uint32_t kStreamingMessages = 4;
     /// Memory that is short is asked for again after this time.
     static constexpr uint64_t kRetryNs = 50'000'000;
     /// Bounds of what garbage can make this process keep.
     static constexpr size_t kUnansweredMax = 4096;
     static constexpr size_t kLossesMax = 64;
 
-    /// Memory of this process's segment for a ring, left by a peer that has gone.
-    struct SpareRing {
-        uint64_t offset = 0;
-        Mapping memory;
-    };
-
-    /// More messages went to the peer than came from it since it was last in step with us.
-    [[nodiscard]] static bool streaming(Peer& peer) {
-        const uint64_t received = peer.in.messages();
-        if (received != peer.received_before) {
-            peer.received_before = received;
-            peer.sent_before = peer.out.messages();
-        }
-        return peer.out.messages() - peer.sent_before >= kStreamingMessages;
-    }
-
     [[gnu::cold]] Status first_contact(PeerIndex index);
-    Status make_ring(Peer& peer, base::Failure& failure);
     [[nodiscard]] bool ring_made(PeerIndex index);
     [[gnu::cold]] void lose(PeerIndex index, Loss::Cause cause, base::Failure failure = {});
     void ring_doorbell(Peer& peer);
@@ -355,16 +283,13 @@ class BasicOnNode {
     void refuse_contact(const UnansweredContact& contact, Loss::Cause cause);
     void take_contacts() {
         Contact contact;
-        while (contacts_.pop(contact)) [[unlikely]] {
+        while (own_.contacts.pop(contact)) [[unlikely]] {
                 const uint64_t now = node_.now_ns();
                 try_contact({.contact = contact, .since_ns = now, .failure = {}}, now);
             }
     }
-    void wake(PeerIndex peer);
-    void answer_doorbells();
     void fall_asleep(PeerIndex peer);
     void close_ring(PeerIndex peer);
-    bool stop_polling(PeerIndex peer);
     /// The next message of a ring, whatever it is. False: it stays. `unreleased`: messages before it, which are given
     /// back with it.
     template <class Handler>
@@ -373,20 +298,16 @@ class BasicOnNode {
     OnNodeConfig config_;
     [[no_unique_address]] Node node_;
     Segment segment_;
-    ContactRing contacts_;
-    std::atomic<uint64_t>* doorbells_ = nullptr;
-    ClaimLine* coop_claims_ = nullptr;
+    SegmentParts own_;
     base::AtuTable atu_;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::vector<PeerIndex> spare_peers_;
-    std::vector<SpareRing> spare_rings_;
+    RingMemory<Node> ring_memory_;
     std::unordered_map<uint64_t, PeerIndex> by_token_;
-    std::vector<PeerIndex> active_;
-    std::vector<PeerIndex> dormant_;
+    PolledRings<Peer> rings_;
     std::vector<UnansweredContact> unanswered_;
     typename Node::Life life_;
     std::vector<Loss> losses_;
-    size_t sweep_ = 0;
     OnNodeCounters counters_;
 };
 
@@ -410,12 +331,12 @@ template <class Node>
 template <class Handler>
 uint32_t BasicOnNode<Node>::poll(uint32_t budget, Handler&& handler) {
     take_contacts();
-    if (!dormant_.empty()) [[unlikely]]
-        answer_doorbells();
+    if (rings_.any_dormant()) [[unlikely]]
+        rings_.answer(own_.doorbells);
     uint32_t taken = 0;
-    // A handler may poll again and change active_, so nothing of it is held across one.
-    for (size_t i = 0; i < active_.size(); ++i) {
-        const PeerIndex index = active_[i];
+    // A handler may poll again and change the active rings, so nothing of them is held across one.
+    for (size_t i = 0; i < rings_.active().size(); ++i) {
+        const PeerIndex index = rings_.active()[i];
         Peer& peer = *peers_[index];
         uint32_t messages = 0;
         // Messages of few lines are given back together: the producer has others ahead of it.
@@ -457,7 +378,7 @@ uint32_t BasicOnNode<Node>::poll(uint32_t budget, Handler&& handler) {
             counters_.messages_received += messages;
             taken += messages;
             peer.silent_polls = 0;
-        } else if (active_.size() > kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
+        } else if (rings_.active().size() > PolledRings<Peer>::kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
             fall_asleep(index);
         }
     }
