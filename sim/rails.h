@@ -51,7 +51,7 @@ struct RailsConfig {
     uint32_t chunk_bytes = 262144;  ///< kShipped...: most of a chunk
     bool ask_all = true;           ///< an RTS on each free rail, as in algorithm 4; else on those to be used
     uint32_t wait_percent = 50;    ///< of a round trip: the longest random wait after a refusal
-    RailsLinks links;
+    RailsLinks links = {};
     uint32_t warm_up = 100;    ///< in times of a mean message
     uint32_t measured = 1000;  ///< in times of a mean message
     uint64_t seed = 1;
