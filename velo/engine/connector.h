@@ -45,6 +45,8 @@ class Connector {
     [[gnu::cold]] Status check_address(const EngineAddress& address, Vicinity where,
                                        std::string& error) const;
     [[gnu::cold]] std::string why_not_reached(const EngineAddress& address, Vicinity where) const;
+    /// Prints the way of messages to a peer.
+    [[gnu::cold]] void show_path(const velo_peer& peer, const EngineAddress& address, bool on_node) const;
 
     Core& core_;
     Peers& peers_;
@@ -211,22 +213,22 @@ Status Connector<Core>::connect(const EngineAddress& address, bool same_host, vo
         } else {
             found.direct = core_.options.single_copy;
         }
-        if (core_.options.params.show_paths != 0) {
-            const char* large = !found.direct ? "copied chunks"
-                                : on_node     ? "both ends (ring and CMA)"
-                                              : "RMA gets";
-            core_.log(0, "velo: rank " + std::to_string(core_.options.identity.rank) + " (node " +
-                             std::to_string(core_.options.node) + ") -> rank " +
-                             std::to_string(address.rank) + " (node " + std::to_string(address.node) + "): " +
-                             (on_node ? std::string("on-node ring") +
-                                            nearness_text(core_.options.on_node.place, address.on_node.place)
-                                      : "VELO packets") +
-                             ", large messages by " + large);
-        }
+        if (core_.options.params.show_paths != 0) show_path(found, address, on_node);
     }
     found.context = context;
     peer = &found;
     return Status::kOk;
+}
+
+template <class Core>
+void Connector<Core>::show_path(const velo_peer& peer, const EngineAddress& address, bool on_node) const {
+    const char* large = !peer.direct ? "copied chunks" : on_node ? "both ends (ring and CMA)" : "RMA gets";
+    const std::string nearness = nearness_text(core_.options.on_node.place, address.on_node.place);
+    core_.log(0, "velo: rank " + std::to_string(core_.options.identity.rank) + " (node " +
+                     std::to_string(core_.options.node) + ") -> rank " + std::to_string(address.rank) + " (node " +
+                     std::to_string(address.node) + "): " +
+                     (on_node ? "on-node ring" + nearness : std::string("VELO packets")) + ", large messages by " +
+                     large);
 }
 
 /// The host will not use this peer again, unless it connects again. False: something of it is still pending,
