@@ -29,7 +29,7 @@ class DisseminationBarrier {
     }
     /// Between begin() and a step that is kOver.
     [[nodiscard]] bool inside() const { return inside_; }
-    /// What is next, after the rounds whose messages have come.
+    /// The next step, after the rounds whose messages have come.
     [[nodiscard]] Step step() {
         while (round_ != rounds_ && sent_ && has_arrived(round_)) {
             ++round_;

@@ -1,5 +1,5 @@
 /// Allocation of free rails to the messages of a node: local dynamic (RAILS 3), and by reservation at both ends
-/// (RAILS 4, algorithms 4 and 7).
+/// (RAILS 4).
 #pragma once
 
 #include <cstdint>

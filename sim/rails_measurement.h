@@ -1,4 +1,4 @@
-/// What a run of sim/rails.h measures: sums over the time after the warm-up, and the result that they make.
+/// The measurement of a run of sim/rails.h: sums over the time after the warm-up, and the result that they make.
 #pragma once
 
 #include <cstddef>

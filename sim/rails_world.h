@@ -1,4 +1,4 @@
-/// What the parts of a run of sim/rails.h share: its clock, its messages, its nodes and the threads of their NICs.
+/// The world that the parts of a run of sim/rails.h share: clock, messages, nodes and the threads of their NICs.
 #pragma once
 
 #include <algorithm>

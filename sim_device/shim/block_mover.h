@@ -2,8 +2,8 @@
 ///
 /// A flow's first operations that follow one another, all puts or all gets and to different memory, are moved at
 /// the same time. Long ones are on offer in slots of this process's segment (offer.h): their target takes chunks
-/// from the front (copy_helper.h), and the requester from the back. What a target does not do in time, or does
-/// wrongly, the requester does alone.
+/// from the front (copy_helper.h), and the requester from the back. The requester does alone what a target does not do
+/// in time, or does wrongly.
 #pragma once
 
 #include <array>

@@ -24,7 +24,8 @@ class PacketFaults {
         const uint32_t waiting = delayed_.waiting(to);
         // Packets that wait here will take slots there. Credits have seen to it; a guarded sender has to be held
         // back.
-        if (admission == Admission::kGuarded && waiting != 0 && waiting + packets > mailbox_slots) return Status::kAgain;
+        const bool guarded = admission == Admission::kGuarded;
+        if (guarded && waiting != 0 && waiting + packets > mailbox_slots) return Status::kAgain;
         delay_ns_ = faults_->packet_delay_ns();
         now = delay_ns_ == 0 && waiting == 0;
         return Status::kOk;

@@ -1,5 +1,5 @@
 /// Credits of a switched network: for each output and virtual channel, the flits of the buffer behind it that are in
-/// use or promised. What leaves a buffer comes back as credit in the next slot.
+/// use or promised. Flits that leave a buffer come back as credit in the next slot.
 #pragma once
 
 #include <cstddef>

@@ -378,7 +378,7 @@ uint32_t BasicOnNode<Node>::poll(uint32_t budget, Handler&& handler) {
             counters_.messages_received += messages;
             taken += messages;
             peer.silent_polls = 0;
-        } else if (rings_.active().size() > PolledRings<Peer>::kAlwaysPolled && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
+        } else if (rings_.may_sleep() && ++peer.silent_polls >= kSilentPolls) [[unlikely]] {
             fall_asleep(index);
         }
     }

@@ -22,15 +22,14 @@ template <class Peer>
 class PolledRings {
   public:
     using Peers = std::vector<std::unique_ptr<Peer>>;
-    /// Rings beyond this many are put to sleep when silent; fewer are cheaper to poll than to wake.
-    static constexpr uint32_t kAlwaysPolled = 8;
-
     /// `peers` outlives this.
     explicit PolledRings(const Peers& peers) : peers_(peers) {}
 
     /// The rings to look at in each poll. Changed by all that follows.
     [[nodiscard]] const std::vector<PeerIndex>& active() const { return active_; }
     [[nodiscard]] bool any_dormant() const { return !dormant_.empty(); }
+    /// Whether silent rings are put to sleep. A few rings are cheaper to poll than to wake.
+    [[nodiscard]] bool may_sleep() const { return active_.size() > kAlwaysPolled; }
 
     void add(PeerIndex index) { active_.push_back(index); }
     /// Takes a ring out of the active ones. False: it is not among them.
@@ -71,6 +70,8 @@ class PolledRings {
     }
 
   private:
+    static constexpr uint32_t kAlwaysPolled = 8;
+
     void wake(PeerIndex index) {
         for (size_t i = 0; i < dormant_.size(); ++i) {
             if (dormant_[i] != index) continue;

@@ -22,8 +22,8 @@ class RingMemory {
     /// `segment` outlives this.
     RingMemory(Segment& segment, const RingGeometry& geometry) : segment_(segment), geometry_(geometry) {}
 
-    /// Maps memory for a ring, on a NUMA node (-1: on any). `offset`: its place in the segment, or 0. A range that could
-    /// not be mapped sets it, and is tried again with it.
+    /// Maps memory for a ring, on a NUMA node (-1: on any). `offset`: its place in the segment, or 0. A range that
+    /// could not be mapped sets it, and is tried again with it.
     Status take(int numa_node, uint64_t& offset, Mapping& memory, base::Failure& failure) {
         const size_t bytes = ring_bytes(geometry_);
         if (offset == 0 && !spares_.empty()) {
