@@ -3,6 +3,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "sim_device/shim/shim_device.h"
@@ -159,11 +160,13 @@ class RawPeer {
     [[nodiscard]] virtual EngineAddress address(const EngineAddress& victims) const = 0;
     /// Registered memory, which the victim may read and write.
     [[nodiscard]] virtual velo_handle_t memory() = 0;
-    EngineHeader last;  ///< that the victim sent
+    OperationHead last;    ///< of the victim's last message about an operation
+    RailHeader last_rail;  ///< the victim's last message about a rail
 
   protected:
     void learn(MessageClass message_class, const std::byte* data, uint32_t bytes) {
-        if (message_class != MessageClass::kEngine || bytes < sizeof last) return;
+        if (message_class != MessageClass::kEngine) return;
+        if (read_header(last_rail, data, bytes) || bytes < sizeof last) return;
         std::memcpy(&last, data, sizeof last);
     }
 };
@@ -279,46 +282,120 @@ class DevicePeerOf : public RawPeer {
 
 /// Facts for the fuzzer when it makes up a message; without it no cookie and no address would ever be right.
 struct Known {
-    EngineHeader last;
+    OperationHead last;
+    RailHeader last_rail;
     velo_handle_t handle;  ///< of memory of the victim
     uint64_t sink;         ///< where the peer lets itself be written to, kMemoryBytes twice over
 };
 
-/// Fields that may be right in a header of any opcode: one line for each, applied when its bit is drawn.
-constexpr void (*kHints[])(Input&, const Known&, EngineHeader&) = {
-    [](Input&, const Known& known, EngineHeader& header) { header.cookie = known.last.cookie; },
-    [](Input& input, const Known& known, EngineHeader& header) {
-        header.nla = known.handle.nla[0] + input.below(known.handle.bytes + 16);
+/// Memory of the victim, by its registration or by its address, or anything that was drawn.
+template <class Header>
+void name_memory(Input& input, const Known& known, Header& header) {
+    const uint64_t offset = input.below(known.handle.bytes + 16);
+    switch (input.below(4)) {
+        case 0: header.nla = known.handle.nla[0] + offset, header.key = known.handle.on_node_key; break;
+        case 1: header.nla = known.handle.base + offset, header.key = kKeyOfAddress; break;
+        case 2: header.nla = known.handle.nla[0] + offset; break;
+        default: break;
+    }
+}
+/// A header of any bytes, but for those that are mended where their bits are drawn: mend(header, bits).
+template <class Header, class Mend>
+uint32_t make_up(Input& input, std::byte* to, Mend&& mend) {
+    Header header;
+    const auto raw = input.bytes(sizeof header);
+    std::memcpy(static_cast<void*>(&header), raw.data(), raw.size());
+    const uint8_t bits = input.byte();
+    if constexpr (!std::is_same_v<Header, OperationHead>) {
+        if ((bits & 1) == 0) header.opcode = Header::kOpcode;
+    }
+    mend(header, bits);
+    write_header(to, header);
+    return sizeof header;
+}
+uint32_t below(Input& input, uint64_t end) {
+    return static_cast<uint32_t>(input.below(end));
+}
+
+/// One line for each kind of message. Each returns the length of the header, and, where data follows, of that as well.
+constexpr uint32_t (*kKinds[])(Input&, const Known&, std::byte*) = {
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<PullHeader>(input, to, [&](PullHeader& header, uint8_t bits) {
+            if (bits & 2) header.guarded &= 1;
+            if (bits & 4) header.bytes = input.below(kMemoryBytes + 64);
+            if (bits & 8) header.cookie = known.last.cookie;
+            name_memory(input, known, header);
+        });
     },
-    [](Input&, const Known& known, EngineHeader& header) { header.key = known.handle.on_node_key; },
-    [](Input& input, const Known&, EngineHeader& header) { header.value = input.below(kMemoryBytes + 64); },
-    [](Input& input, const Known&, EngineHeader& header) {
-        header.opcode = static_cast<Opcode>(1 + input.below(12));
+    [](Input& input, const Known& known, std::byte* to) {
+        return below(input, 1100) + make_up<PullDataHeader>(input, to, [&](PullDataHeader& header, uint8_t bits) {
+                   if (bits & 2) header.offset = input.below(kMemoryBytes + 64);
+                   if (bits & 4) header.offset = 0;
+                   if (bits & 8) header.cookie = known.last.cookie;
+               });
     },
-    [](Input& input, const Known&, EngineHeader& header) { header.width = input.flag() ? 4 : 8; },
-    [](Input&, const Known&, EngineHeader& header) { header.status = 0, header.atomic %= VELO_ATOMIC_COUNT; },
-    [](Input&, const Known& known, EngineHeader& header) {
-        header.opcode = static_cast<Opcode>(known.last.opcode);
+    [](Input& input, const Known& known, std::byte* to) {
+        return below(input, 1100) + make_up<PutDataHeader>(input, to, [&](PutDataHeader& header, uint8_t bits) {
+                   if (bits & 2) header.guarded &= 1, header.last &= 1;
+                   name_memory(input, known, header);
+               });
     },
-    [](Input& input, const Known&, EngineHeader& header) {
-        header.value = CoopCall{.bytes = static_cast<uint32_t>(input.below(kMemoryBytes)),
-                                 .generation = input.byte(),
-                                 .slot = static_cast<uint16_t>(input.below(70))}
-                           .pack();
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<AtomicHeader>(input, to, [&](AtomicHeader& header, uint8_t bits) {
+            if (bits & 2) header.operation %= VELO_ATOMIC_COUNT;
+            if (bits & 4) header.width = bits & 8 ? 4 : 8;
+            name_memory(input, known, header);
+            if (bits & 16) header.nla &= ~uint64_t{7};
+        });
     },
-    [](Input& input, const Known&, EngineHeader& header) { header.compare = input.below(kMemoryBytes); },
-    [](Input&, const Known& known, EngineHeader& header) { header.value = known.last.value; },
-    [](Input& input, const Known& known, EngineHeader& header) {
-        header.key = kKeyOfAddress;
-        header.nla = known.handle.base + input.below(known.handle.bytes + 16);
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<DoneHeader>(input, to, [&](DoneHeader& header, uint8_t bits) {
+            if (bits & 2) header.status = static_cast<Status>(input.below(13));
+            if (bits & 4) header.value = input.below(kMemoryBytes);
+            if (bits & 8) header.cookie = known.last.cookie;
+        });
     },
-    [](Input& input, const Known& known, EngineHeader& header) {
-        header.opcode = Opcode::kRail;
-        header.atomic = static_cast<uint8_t>(input.below(7));  // a rma::RailMessageKind, or none
-        header.width = static_cast<uint8_t>(input.below(5));
-        header.status = input.below(4) == 0 ? static_cast<uint8_t>(Status::kUnsupported) : 0;
-        header.last = static_cast<uint8_t>(input.below(2));
-        header.value = input.flag() ? known.last.value : input.below(4);
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<CoopCallHeader>(input, to, [&](CoopCallHeader& header, uint8_t bits) {
+            if (bits & 2) header.method = static_cast<CoopMethod>(input.below(kCoopMethods));
+            if (bits & 4) header.slot %= 70;
+            if (bits & 8) header.bytes = below(input, kMemoryBytes);
+            name_memory(input, known, header);
+        });
+    },
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<CoopPartHeader>(input, to, [&](CoopPartHeader& header, uint8_t bits) {
+            if (bits & 2) header.method = bits & 4 ? CoopMethod::kRing : CoopMethod::kRingNontemporal;
+            if (bits & 8) header.bytes = below(input, kMemoryBytes);
+            if (bits & 16) header.offset = below(input, kMemoryBytes);
+            name_memory(input, known, header);
+        });
+    },
+    [](Input& input, const Known& known, std::byte* to) {
+        return below(input, 2048) + make_up<CoopDataHeader>(input, to, [&](CoopDataHeader& header, uint8_t bits) {
+                   if (bits & 2) header.offset = input.below(kMemoryBytes);
+                   if (bits & 4) header.ns = 0;
+                   if (bits & 8) header.cookie = known.last.cookie;
+               });
+    },
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<CoopWrittenHeader>(input, to, [&](CoopWrittenHeader& header, uint8_t bits) {
+            if (bits & 2) header.offset = input.below(kMemoryBytes);
+            if (bits & 4) header.bytes = below(input, kMemoryBytes);
+            if (bits & 8) header.cookie = known.last.cookie;
+        });
+    },
+    [](Input& input, const Known& known, std::byte* to) {
+        return make_up<RailHeader>(input, to, [&](RailHeader& header, uint8_t bits) {
+            if (bits & 2) header.kind = static_cast<rma::RailMessageKind>(input.below(7));  // or none
+            if (bits & 4) header.rail %= 5;
+            if (bits & 8) header.status = input.below(4) == 0 ? Status::kUnsupported : Status::kOk;
+            if (bits & 16) header.sends &= 1;
+            if (bits & 32) header.number = bits & 64 ? known.last_rail.number : below(input, 4);
+        });
+    },
+    [](Input& input, const Known&, std::byte* to) {
+        return make_up<OperationHead>(input, to, [](OperationHead&, uint8_t) {});
     },
 };
 
@@ -356,21 +433,19 @@ void engine(Input& input) {
         switch (input.below(6)) {
             case 0: {
                 std::array<std::byte, kMessageBytesMax> message = {};
-                EngineHeader header;
                 known.last = peer->last;
+                known.last_rail = peer->last_rail;
                 known.handle = input.flag() ? open_handle : readable_handle;
-                const auto raw = input.bytes(sizeof header);
-                std::memcpy(message.data(), raw.data(), raw.size());
-                std::memcpy(&header, message.data(), sizeof header);
-                for (uint32_t hints = input.take<uint16_t>(), i = 0; i < std::size(kHints); ++i) {
-                    if (hints >> i & 1) kHints[i](input, known, header);
-                }
+                const uint32_t length = kKinds[input.below(std::size(kKinds))](input, known, message.data());
                 // The victim may write to where a cooperative block goes, which here is its own process.
-                if (header.opcode == Opcode::kCoop && header.last == 0) {
-                    header.compare = known.sink + header.compare % kMemoryBytes;
+                if (opcode_of(message.data(), length) == Opcode::kCoopCall) {
+                    uint64_t destination = 0;
+                    std::byte* const field = message.data() + offsetof(CoopCallHeader, destination);
+                    std::memcpy(&destination, field, sizeof destination);
+                    destination = known.sink + destination % kMemoryBytes;
+                    std::memcpy(field, &destination, sizeof destination);
                 }
-                std::memcpy(message.data(), &header, sizeof header);
-                const size_t bytes = input.flag() ? sizeof header : input.below(kMessageBytesMax + 1);
+                const size_t bytes = input.flag() ? length : input.below(kMessageBytesMax + 1);
                 peer->send(input, MessageClass::kEngine, std::span(message).first(bytes));
                 break;
             }

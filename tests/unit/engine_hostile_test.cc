@@ -23,24 +23,30 @@ class EngineHostile : public testing::Test {
         EXPECT_TRUE(address.parse(bytes.data(), velo_address(job_[0].engine, bytes.data(), bytes.size())));
         EXPECT_EQ(peer_.connect(address.on_node, to_), Status::kOk);
     }
-    [[nodiscard]] EngineHeader header(Opcode opcode, uint64_t value) const {
-        return {.opcode = opcode, .nla = handle_.nla[0], .key = handle_.on_node_key, .value = value};
+    [[nodiscard]] PullHeader pull(uint64_t bytes) const {
+        return {.nla = handle_.nla[0], .bytes = bytes, .key = handle_.on_node_key};
     }
     /// The engine takes each message before the next one is sent.
-    void send(const EngineHeader& header, std::span<const std::byte> body = {}) {
+    void send_bytes(std::span<const std::byte> message) {
         Status status = Status::kOk;
-        const auto bytes = static_cast<uint32_t>(sizeof header + body.size());
+        const auto bytes = static_cast<uint32_t>(message.size());
         std::byte* room = peer_.reserve_whole(to_, bytes, status);
         ASSERT_NE(room, nullptr) << to_string(status);
-        std::memcpy(room, &header, sizeof header);
-        if (!body.empty()) std::memcpy(room + sizeof header, body.data(), body.size());
+        std::copy(message.begin(), message.end(), room);
         peer_.commit(to_, MessageClass::kEngine, 0, bytes, true);
         velo_progress(job_[0].engine);
+    }
+    template <class Header>
+    void send(const Header& header, std::span<const std::byte> body = {}) {
+        std::vector<std::byte> message(sizeof header);
+        write_header(message.data(), header);
+        message.insert(message.end(), body.begin(), body.end());
+        send_bytes(message);
     }
     /// Until no answer leaves any more.
     void fill_the_ring_to_the_peer() {
         for (int i = 0; i < 100'000 && job_[0].counters().pending_count == 0; ++i) {
-            send(header(Opcode::kPull, kBytes));
+            send(pull(kBytes));
         }
         ASSERT_NE(job_[0].counters().pending_count, 0u);
     }
@@ -55,15 +61,15 @@ class EngineHostile : public testing::Test {
 
 TEST_F(EngineHostile, pulls_that_no_peer_can_have_are_refused) {
     fill_the_ring_to_the_peer();
-    for (uint32_t i = 0; i < kSlots; ++i) send(header(Opcode::kPull, 1));
+    for (uint32_t i = 0; i < kSlots; ++i) send(pull(1));
     const uint64_t before = malformed();
-    for (uint32_t i = 0; i < 1000; ++i) send(header(Opcode::kPull, 1));
+    for (uint32_t i = 0; i < 1000; ++i) send(pull(1));
     EXPECT_EQ(malformed(), before + 1000);
 }
 
 TEST_F(EngineHostile, answers_that_no_peer_can_wait_for_are_dropped) {
     fill_the_ring_to_the_peer();
-    for (uint32_t i = 0; i < 6 * kSlots; ++i) send(header(Opcode::kAtomic, 1));
+    for (uint32_t i = 0; i < 6 * kSlots; ++i) send(AtomicHeader{});
     EXPECT_LE(job_[0].counters().pending_hwm, 2 * kSlots + 100);
     EXPECT_GE(malformed(), 3 * kSlots);
 }
@@ -74,17 +80,66 @@ TEST_F(EngineHostile, a_slot_is_taken_up_once_while_its_block_is_moved) {
         for (uint16_t slot = 0; slot < shm::kCoopBlocks; ++slot) {
             if (round == 0) base::ReaderBlock().open(peer_.coop_claims(slot), kBytes);
             EXPECT_EQ(malformed(), round == 0 ? 0 : (round - 1u) * shm::kCoopBlocks + slot);
-            send(header(Opcode::kCoop, CoopCall{.bytes = kBytes, .generation = 1, .slot = slot}.pack()));
+            send(CoopCallHeader{.slot = slot,
+                                .nla = handle_.nla[0],
+                                .key = handle_.on_node_key,
+                                .bytes = kBytes,
+                                .generation = 1});
         }
     }
 }
 
 TEST_F(EngineHostile, parts_by_name_are_bounded) {
     fill_the_ring_to_the_peer();
-    EngineHeader part = header(Opcode::kCoop, CoopCall{.bytes = 1000}.pack());
-    part.last = 1;
+    const CoopPartHeader part = {.nla = handle_.nla[0], .key = handle_.on_node_key, .bytes = 1000};
     for (int i = 0; i < 1000; ++i) send(part);
     EXPECT_EQ(malformed(), 1000 - 4 * shm::kCoopBlocks);
+}
+
+/// Each kind of message with a length that it cannot have, or a field that says what cannot be.
+TEST_F(EngineHostile, messages_that_cannot_be_are_counted_and_do_nothing) {
+    uint64_t expected = 0;
+    const auto refused = [&](const auto& header, size_t body = 0) {
+        const std::vector<std::byte> data(body);
+        send(header, data);
+        EXPECT_EQ(malformed(), ++expected) << "opcode " << static_cast<int>(header.opcode) << ", body " << body;
+    };
+    const auto of_another_length = [&](const auto& header, bool has_data) {
+        std::vector<std::byte> message(sizeof header);
+        write_header(message.data(), header);
+        send_bytes(std::span(message).first(message.size() - 1));
+        EXPECT_EQ(malformed(), ++expected) << "opcode " << static_cast<int>(header.opcode);
+        refused(header, has_data ? 0 : 1);
+    };
+    const uint64_t nla = handle_.nla[0];
+    const uint32_t key = handle_.on_node_key;
+    of_another_length(pull(8), false);
+    of_another_length(PullDataHeader{}, true);
+    of_another_length(PutDataHeader{.nla = nla, .key = key}, true);
+    of_another_length(AtomicHeader{.width = 8, .nla = nla, .key = key}, false);
+    of_another_length(DoneHeader{}, false);
+    of_another_length(CoopCallHeader{.nla = nla, .key = key, .bytes = 64}, false);
+    of_another_length(CoopPartHeader{.nla = nla, .key = key, .bytes = 64}, false);
+    of_another_length(CoopDataHeader{}, true);
+    of_another_length(CoopWrittenHeader{.bytes = 64}, false);
+    of_another_length(RailHeader{.kind = rma::RailMessageKind::kRts}, false);
+    PullHeader guarded = pull(8);
+    guarded.guarded = 2;
+    refused(guarded);
+    refused(PutDataHeader{.guarded = 2, .nla = nla, .key = key}, 8);
+    refused(PutDataHeader{.last = 2, .nla = nla, .key = key}, 8);
+    refused(DoneHeader{.status = static_cast<Status>(200)});
+    refused(CoopCallHeader{.method = CoopMethod{kCoopMethods}, .nla = nla, .key = key, .bytes = 64});
+    refused(CoopPartHeader{.method = CoopMethod::kDirect, .nla = nla, .key = key, .bytes = 64});
+    refused(CoopWrittenHeader{});
+    refused(RailHeader{.kind = rma::RailMessageKind{6}});
+    refused(RailHeader{.status = static_cast<Status>(200)});
+    refused(RailHeader{.sends = 2});
+    refused(OperationHead{});
+    refused(OperationHead{.opcode = static_cast<Opcode>(11)});
+    EXPECT_EQ(job_[0].counters().atu_faults, 0u) << "none of them was looked up";
+    EXPECT_EQ(job_[0].counters().pending_count, 0u);
+    EXPECT_EQ(memory_, pattern(kBytes, 7));
 }
 
 /// Rank 0 waits for answers of rank 1, and the hostile peer knows how it names them.
@@ -128,10 +183,9 @@ TEST_P(EngineForged, an_answer_of_another_process_than_the_one_asked_ends_nothin
     const uint64_t before = malformed();
     constexpr Cookie kFirstCookie{0};
     const std::array<std::byte, 64> forged{};
-    send({.opcode = Opcode::kPullData, .cookie = kFirstCookie}, forged);
-    for (const Status status : {Status::kOk, Status::kFailed}) {
-        send({.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = kFirstCookie});
-    }
+    send(PullDataHeader{.cookie = kFirstCookie}, forged);
+    for (const Status status : {Status::kOk, Status::kFailed})
+        send(DoneHeader{.status = status, .cookie = kFirstCookie});
     EXPECT_EQ(malformed(), before + 3);
     EXPECT_TRUE(job_[0].done.empty());
     job_.drive([&] { return !job_[0].done.empty(); });
@@ -161,8 +215,9 @@ TEST_F(EngineForgedBlock, data_of_another_process_than_the_owner_are_not_taken) 
     velo_rma(job_[0].engine, job_[0].peers[1], &get);
     // The first operation of an engine has the cookie 0.
     const std::vector<std::byte> forged(1016, std::byte{0x5a});
-    send({.opcode = Opcode::kCoopData, .value = 0}, forged);
-    EXPECT_EQ(malformed(), 1u);
+    send(CoopDataHeader{}, forged);
+    send(CoopWrittenHeader{.bytes = kBytes});
+    EXPECT_EQ(malformed(), 2u);
     EXPECT_EQ(local, std::vector<std::byte>(kBytes));
     job_.drive([&] { return !job_[0].done.empty(); });
     EXPECT_EQ(job_[0].done[0].second, VELO_OK);

@@ -74,7 +74,7 @@ TEST(EnginePeers, a_message_of_no_class_is_counted_and_dropped) {
     shm::OnNode liar({.name = 5, .geometry = {.lines = 16, .body_bytes = 16384}, .registrations_max = 16});
     shm::PeerIndex to = 0;
     ASSERT_EQ(liar.connect(address.on_node, to), Status::kOk);
-    const EngineHeader pull = {.opcode = Opcode::kPull, .value = 8};
+    const PullHeader pull = {.bytes = 8};
     for (const uint8_t message_class : {2, 3}) {
         Status status = Status::kOk;
         std::byte* room = liar.reserve_whole(to, sizeof pull, status);

@@ -281,7 +281,7 @@ class ReservingHostile : public testing::Test {
     }
     explicit ReservingHostile(const char* rule = "dynamic")
         : victim_(params(rule), 0, 3), address_(RawPeer::address_of(victim_)) {}
-    void send(RawPeer& peer, const EngineHeader& header) {
+    void send(RawPeer& peer, const RailHeader& header) {
         for (int i = 0; i < 1'000'000 && !peer.send(header); ++i) velo_progress(victim_.engine);
         for (int i = 0; i < 100; ++i) velo_progress(victim_.engine);
     }
@@ -302,9 +302,9 @@ TEST_F(ReservingHostile, a_request_is_granted_once_and_the_next_peer_has_its_tur
     send(second, RawPeer::about(1, RailMessageKind::kRts, 9));
     const auto granted = first.take();
     ASSERT_EQ(granted.size(), 2u);
-    EXPECT_EQ(granted[0].atomic, static_cast<uint8_t>(RailMessageKind::kCts));
-    EXPECT_EQ(granted[0].value, 7u);
-    EXPECT_EQ(granted[1].last, 1u) << "gets and puts have halves of their own";
+    EXPECT_EQ(granted[0].kind, RailMessageKind::kCts);
+    EXPECT_EQ(granted[0].number, 7u);
+    EXPECT_EQ(granted[1].sends, 1u) << "gets and puts have halves of their own";
     EXPECT_TRUE(second.take().empty());
     send(second, RawPeer::about(1, RailMessageKind::kDone, 7));  // not its own
     send(first, RawPeer::about(1, RailMessageKind::kDone, 6));   // another request
@@ -312,7 +312,7 @@ TEST_F(ReservingHostile, a_request_is_granted_once_and_the_next_peer_has_its_tur
     send(first, RawPeer::about(1, RailMessageKind::kDone, 7));
     const auto after = second.take();
     ASSERT_EQ(after.size(), 1u);
-    EXPECT_EQ(after[0].value, 9u);
+    EXPECT_EQ(after[0].number, 9u);
     // The end of this grant is lost; a later request says as much.
     send(second, RawPeer::about(1, RailMessageKind::kRts, 10));
     ASSERT_EQ(second.take().size(), 1u);
@@ -322,18 +322,18 @@ TEST_F(ReservingHostile, a_request_is_granted_once_and_the_next_peer_has_its_tur
 TEST_F(ReservingHostile, what_cannot_be_is_counted_or_refused) {
     RawPeer peer(address_);
     send(peer, RawPeer::about(0, static_cast<RailMessageKind>(6), 1));
-    send(peer, RawPeer::about(0, RailMessageKind::kRts, uint64_t{1} << 32));
-    EngineHeader wrong = RawPeer::about(0, RailMessageKind::kRts, 1);
-    wrong.last = 2;
+    send(peer, RawPeer::about(0, RailMessageKind::kNack, 1, false, static_cast<Status>(200)));
+    RailHeader wrong = RawPeer::about(0, RailMessageKind::kRts, 1);
+    wrong.sends = 2;
     send(peer, wrong);
     EXPECT_EQ(malformed(), 3u);
     EXPECT_TRUE(peer.take().empty());
     for (const uint8_t rail : {4, 63, 64, 255}) send(peer, RawPeer::about(rail, RailMessageKind::kRts, 1));
     const auto refused = peer.take();
     ASSERT_EQ(refused.size(), 4u);
-    for (const EngineHeader& header : refused) {
-        EXPECT_EQ(header.atomic, static_cast<uint8_t>(RailMessageKind::kNack));
-        EXPECT_EQ(header.status, static_cast<uint8_t>(Status::kUnsupported));
+    for (const RailHeader& header : refused) {
+        EXPECT_EQ(header.kind, RailMessageKind::kNack);
+        EXPECT_EQ(header.status, Status::kUnsupported);
     }
     // Answers to what was not asked, and ends of what was not granted.
     for (uint8_t kind = 0; kind < 6; ++kind) {
@@ -341,8 +341,8 @@ TEST_F(ReservingHostile, what_cannot_be_is_counted_or_refused) {
         for (const uint8_t rail : {0, 3, 4, 255})
             send(peer, RawPeer::about(rail, static_cast<RailMessageKind>(kind), 1));
     }
-    for (const EngineHeader& header : peer.take())
-        EXPECT_EQ(header.atomic, static_cast<uint8_t>(RailMessageKind::kAbort)) << "of a stale grant";
+    for (const RailHeader& header : peer.take())
+        EXPECT_EQ(header.kind, RailMessageKind::kAbort) << "of a stale grant";
     EXPECT_EQ(victim_.counters().rail_served, 0u);
 }
 
@@ -352,9 +352,9 @@ TEST_F(OthersHostile, requests_to_a_process_with_another_rule_are_refused_and_th
         send(peer, RawPeer::about(0, static_cast<RailMessageKind>(kind), 5));
     const auto answers = peer.take();
     ASSERT_EQ(answers.size(), 1u);
-    EXPECT_EQ(answers[0].atomic, static_cast<uint8_t>(RailMessageKind::kNack));
-    EXPECT_EQ(answers[0].status, static_cast<uint8_t>(Status::kUnsupported));
-    EXPECT_EQ(answers[0].value, 5u);
+    EXPECT_EQ(answers[0].kind, RailMessageKind::kNack);
+    EXPECT_EQ(answers[0].status, Status::kUnsupported);
+    EXPECT_EQ(answers[0].number, 5u);
 }
 
 TEST_F(ReservingHostile, requests_without_end_are_answered_up_to_a_bound) {
@@ -383,18 +383,18 @@ TEST_F(ReservingHostile, a_granter_that_reserves_no_rails_is_asked_once_whatever
         velo_rma(victim_.engine, to, &get);
         for (int i = 0; i < 200'000 && victim_.done.empty(); ++i) {
             velo_progress(victim_.engine);
-            for (EngineHeader answer : peer.take()) {
-                if (answer.atomic != static_cast<uint8_t>(RailMessageKind::kRts)) continue;
-                answer.atomic = static_cast<uint8_t>(RailMessageKind::kNack);
-                answer.status = static_cast<uint8_t>(Status::kUnsupported);
+            for (RailHeader answer : peer.take()) {
+                if (answer.kind != RailMessageKind::kRts) continue;
+                answer.kind = RailMessageKind::kNack;
+                answer.status = Status::kUnsupported;
                 (void)peer.send(answer);
             }
         }
         ASSERT_EQ(victim_.done.size(), 1u) << round;
         EXPECT_EQ(ours, theirs);
         EXPECT_EQ(victim_.counters().rail_requests > asked_before, round == 0);
-        send(peer, RawPeer::about(1, RailMessageKind::kRts, static_cast<uint64_t>(round) + 1));
-        send(peer, RawPeer::about(1, RailMessageKind::kDone, static_cast<uint64_t>(round) + 1));
+        send(peer, RawPeer::about(1, RailMessageKind::kRts, static_cast<uint32_t>(round) + 1));
+        send(peer, RawPeer::about(1, RailMessageKind::kDone, static_cast<uint32_t>(round) + 1));
     }
 }
 
@@ -437,22 +437,21 @@ TEST_F(ReservingHostile, a_granter_that_refuses_takes_back_or_lies_stops_no_tran
         velo_rma(victim_.engine, to, &put);
         for (int i = 0; i < 200'000 && victim_.done.size() != 2; ++i) {
             velo_progress(victim_.engine);
-            for (const EngineHeader& asked : peer.take()) {
-                if (asked.opcode != Opcode::kRail) continue;
-                EngineHeader answer = asked;
+            for (const RailHeader& asked : peer.take()) {
+                RailHeader answer = asked;
                 // Of what was asked, of another request, or of another rail; a grant or a refusal, or one
                 // after the other, at last a grant.
                 for (uint32_t mistakes = random() % 4; mistakes != 0; --mistakes) {
                     answer = asked;
-                    answer.atomic = static_cast<uint8_t>(1 + random() % 5);
-                    if (random() % 4 == 0) answer.value += random() % 3;
-                    if (random() % 4 == 0) answer.width = static_cast<uint8_t>(random() % 5);
-                    if (random() % 4 == 0) answer.last ^= 1;
+                    answer.kind = static_cast<RailMessageKind>(1 + random() % 5);
+                    if (random() % 4 == 0) answer.number += static_cast<uint32_t>(random() % 3);
+                    if (random() % 4 == 0) answer.rail = static_cast<uint8_t>(random() % 5);
+                    if (random() % 4 == 0) answer.sends ^= 1;
                     (void)peer.send(answer);
                 }
-                if (asked.atomic != static_cast<uint8_t>(RailMessageKind::kRts)) continue;
+                if (asked.kind != RailMessageKind::kRts) continue;
                 answer = asked;
-                answer.atomic = static_cast<uint8_t>(RailMessageKind::kCts);
+                answer.kind = RailMessageKind::kCts;
                 (void)peer.send(answer);
             }
         }

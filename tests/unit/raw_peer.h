@@ -50,33 +50,30 @@ class RawPeer {
             << error;
         return peer;
     }
-    [[nodiscard]] bool send(const EngineHeader& header) {
+    template <class Header>
+    [[nodiscard]] bool send(const Header& header) {
         const auto fill = [&](uint32_t, std::byte* payload) {
-            std::memcpy(payload, &header, sizeof header);
+            write_header(payload, header);
             return PacketStatus{.message_class = MessageClass::kEngine,
                                 .end_of_message = true,
                                 .length = static_cast<uint8_t>(sizeof header)};
         };
         return device_.send(to_, 1, Admission::kGuarded, fill) == Status::kOk;
     }
-    static EngineHeader about(uint8_t rail, RailMessageKind kind, uint64_t number, bool put = false,
-                              Status status = Status::kOk) {
-        return {.opcode = Opcode::kRail,
-                .atomic = static_cast<uint8_t>(kind),
-                .width = rail,
-                .status = static_cast<uint8_t>(status),
-                .last = put,
-                .value = number};
+    static RailHeader about(uint8_t rail, RailMessageKind kind, uint32_t number, bool put = false,
+                            Status status = Status::kOk) {
+        return {.kind = kind, .rail = rail, .status = status, .sends = put, .number = number};
     }
-    /// Messages of the engine's that have come.
-    std::vector<EngineHeader> take() {
-        std::vector<EngineHeader> taken;
+    /// Messages about rails that have come.
+    std::vector<RailHeader> take() {
+        std::vector<RailHeader> taken;
         device_.progress(0);
         DeviceAddr from = kNoAddr;
         while (const Packet* packet = device_.peek(from)) {
             const PacketStatus status = PacketStatus::unpack(packet->status);
-            if (status.message_class == MessageClass::kEngine && status.length >= sizeof(EngineHeader))
-                std::memcpy(&taken.emplace_back(), packet->payload, sizeof(EngineHeader));
+            RailHeader header;
+            if (status.message_class == MessageClass::kEngine && read_header(header, packet->payload, status.length))
+                taken.push_back(header);
             device_.advance();
         }
         return taken;

@@ -178,14 +178,6 @@ TEST(SharedBlock, any_word_at_all) {
     }
 }
 
-TEST(CoopCall, survives_packing) {
-    const CoopCall call = {.bytes = 0x89abcdef, .generation = 0x4567, .slot = 63};
-    const CoopCall again = CoopCall::unpack(call.pack());
-    EXPECT_EQ(again.bytes, call.bytes);
-    EXPECT_EQ(again.generation, call.generation);
-    EXPECT_EQ(again.slot, call.slot);
-}
-
 TEST(Distance, follows_what_is_measured_and_is_not_fooled_by_one_interruption) {
     Distance distance;
     EXPECT_EQ(distance.ns(), 0u);

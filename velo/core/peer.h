@@ -79,7 +79,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 21;
+    static constexpr uint16_t kVersion = 22;
 
     uint32_t magic = kMagic;
     uint16_t version = kVersion;

@@ -39,12 +39,19 @@ class Serve {
   private:
     Status translate_request(uint64_t& nla, uint32_t& key, uint64_t bytes, uint32_t access,
                              uint64_t& address);
-    void on_pull(velo_peer& peer, const EngineHeader& header);
-    void on_pull_data(const velo_peer& peer, const EngineHeader& header, const std::byte* data,
-                      uint32_t bytes);
-    void on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
-    void on_atomic(velo_peer& peer, const EngineHeader& header);
-    void on_done(const velo_peer& peer, const EngineHeader& header);
+    /// Calls take(header, data, bytes of the data), unless the message is none of its kind.
+    template <class Header, class Take>
+    void read(const std::byte* message, uint32_t bytes, Take&& take) {
+        Header header;
+        if (!read_header(header, message, bytes)) return malformed();
+        take(header, message + sizeof header, bytes - static_cast<uint32_t>(sizeof header));
+    }
+    void malformed() { ++core_.counters.engine_malformed; }
+    void on_pull(velo_peer& peer, const PullHeader& header);
+    void on_pull_data(const velo_peer& peer, const PullDataHeader& header, const std::byte* data, uint32_t bytes);
+    void on_put_data(velo_peer& peer, const PutDataHeader& header, const std::byte* data, uint32_t bytes);
+    void on_atomic(velo_peer& peer, const AtomicHeader& header);
+    void on_done(const velo_peer& peer, const DoneHeader& header);
 
     Core& core_;
     PendingOps& pending_;
@@ -56,25 +63,37 @@ class Serve {
 
 template <class Core>
 void Serve<Core>::receive(velo_peer& peer, const std::byte* data, uint32_t bytes) {
-    EngineHeader header;
-    if (bytes < sizeof header) {
-        ++core_.counters.engine_malformed;
-        return;
+    using std::byte;
+    switch (opcode_of(data, bytes)) {
+        case Opcode::kPull:
+            return read<PullHeader>(data, bytes, [&](auto& header, auto*, auto) { on_pull(peer, header); });
+        case Opcode::kPullData:
+            return read<PullDataHeader>(data, bytes, [&](auto& header, const byte* body, uint32_t body_bytes) {
+                on_pull_data(peer, header, body, body_bytes);
+            });
+        case Opcode::kPutData:
+            return read<PutDataHeader>(data, bytes, [&](auto& header, const byte* body, uint32_t body_bytes) {
+                on_put_data(peer, header, body, body_bytes);
+            });
+        case Opcode::kAtomic:
+            return read<AtomicHeader>(data, bytes, [&](auto& header, auto*, auto) { on_atomic(peer, header); });
+        case Opcode::kDone:
+            return read<DoneHeader>(data, bytes, [&](auto& header, auto*, auto) { on_done(peer, header); });
+        case Opcode::kCoopCall:
+            return read<CoopCallHeader>(data, bytes, [&](auto& header, auto*, auto) { coop_.on_call(peer, header); });
+        case Opcode::kCoopPart:
+            return read<CoopPartHeader>(data, bytes, [&](auto& header, auto*, auto) { coop_.on_part(peer, header); });
+        case Opcode::kCoopData:
+            return read<CoopDataHeader>(data, bytes, [&](auto& header, const byte* body, uint32_t body_bytes) {
+                coop_.on_data(peer, header, body, body_bytes);
+            });
+        case Opcode::kCoopWritten:
+            return read<CoopWrittenHeader>(data, bytes,
+                                           [&](auto& header, auto*, auto) { coop_.on_written(peer, header); });
+        case Opcode::kRail:
+            return read<RailHeader>(data, bytes, [&](auto& header, auto*, auto) { reserving_.receive(peer, header); });
     }
-    std::memcpy(&header, data, sizeof header);
-    const std::byte* body = data + sizeof header;
-    const uint32_t body_bytes = bytes - static_cast<uint32_t>(sizeof header);
-    switch (header.opcode) {
-        case Opcode::kPull: on_pull(peer, header); return;
-        case Opcode::kPullData: on_pull_data(peer, header, body, body_bytes); return;
-        case Opcode::kPutData: on_put_data(peer, header, body, body_bytes); return;
-        case Opcode::kAtomic: on_atomic(peer, header); return;
-        case Opcode::kDone: on_done(peer, header); return;
-        case Opcode::kCoop: coop_.on_call(peer, header); return;
-        case Opcode::kCoopData: coop_.on_data(peer, header, data, bytes); return;
-        case Opcode::kRail: reserving_.receive(peer, header); return;
-    }
-    ++core_.counters.engine_malformed;
+    malformed();
 }
 
 /// The address that a request names, by a registration or, where its sender's handle was of no use, by
@@ -89,36 +108,27 @@ Status Serve<Core>::translate_request(uint64_t& nla, uint32_t& key, uint64_t byt
 }
 
 template <class Core>
-void Serve<Core>::on_pull(velo_peer& peer, const EngineHeader& header) {
+void Serve<Core>::on_pull(velo_peer& peer, const PullHeader& header) {
     const auto refuse = [&](uint64_t& counter, Status status) {
         ++counter;
-        messages_.send_control(
-            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
+        messages_.send_control(peer, DoneHeader{.status = status, .cookie = header.cookie});
     };
     uint64_t address = 0;
     uint64_t nla = header.nla;
     uint32_t key = header.key;
-    if (header.value == 0 || translate_request(nla, key, header.value, kAccessRead, address) != Status::kOk) {
+    if (header.bytes == 0 || translate_request(nla, key, header.bytes, kAccessRead, address) != Status::kOk)
         return refuse(core_.counters.atu_faults, Status::kAtuFault);
-    }
-    const EngineHeader data = {.opcode = Opcode::kPullData,
-                               .cookie = header.cookie,
-                               .nla = nla,
-                               .key = key,
-                               .guarded = header.guarded};
-    if (!messages_.answer_pull(peer, data, address, header.value))
+    if (!messages_.answer_pull(peer, header, nla, key, address))
         refuse(core_.counters.engine_malformed, Status::kProtocol);
 }
 
 template <class Core>
-void Serve<Core>::on_pull_data(const velo_peer& peer, const EngineHeader& header, const std::byte* data,
+void Serve<Core>::on_pull_data(const velo_peer& peer, const PullDataHeader& header, const std::byte* data,
                                uint32_t bytes) {
     Op* waiting = pending_.find(header.cookie);
     if (waiting == nullptr || waiting->kind != Op::Kind::kPullChunk || waiting->state->peer != &peer ||
-        header.value != waiting->received || bytes > waiting->bytes - waiting->received) {
-        ++core_.counters.engine_malformed;
-        return;
-    }
+        header.offset != waiting->received || bytes > waiting->bytes - waiting->received)
+        return malformed();
     auto* local = static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received;
     if (!waiting->guarded) [[likely]] {
         std::memcpy(local, data, bytes);
@@ -135,7 +145,7 @@ void Serve<Core>::on_pull_data(const velo_peer& peer, const EngineHeader& header
 }
 
 template <class Core>
-void Serve<Core>::on_put_data(velo_peer& peer, const EngineHeader& header, const std::byte* data,
+void Serve<Core>::on_put_data(velo_peer& peer, const PutDataHeader& header, const std::byte* data,
                               uint32_t bytes) {
     uint64_t address = 0;
     uint64_t nla = header.nla;
@@ -149,49 +159,40 @@ void Serve<Core>::on_put_data(velo_peer& peer, const EngineHeader& header, const
         std::memcpy(reinterpret_cast<void*>(address), data, bytes);
     }
     // A piece that fails ends the whole; what is answered after that finds no one waiting.
-    if (status != Status::kOk || header.last != 0) {
-        messages_.send_control(
-            peer, {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = header.cookie});
-    }
+    if (status != Status::kOk || header.last != 0)
+        messages_.send_control(peer, DoneHeader{.status = status, .cookie = header.cookie});
 }
 
 template <class Core>
-void Serve<Core>::on_atomic(velo_peer& peer, const EngineHeader& header) {
-    EngineHeader answer = {.opcode = Opcode::kDone, .cookie = header.cookie};
+void Serve<Core>::on_atomic(velo_peer& peer, const AtomicHeader& header) {
+    DoneHeader answer = {.status = Status::kProtocol, .cookie = header.cookie};
     uint64_t address = 0;
     uint64_t nla = header.nla;
     uint32_t key = header.key;
-    Status status = Status::kProtocol;
-    if ((header.width == 4 || header.width == 8) && header.atomic < VELO_ATOMIC_COUNT) {
-        status = translate_request(nla, key, header.width, kAccessAtomic, address);
-        if (status == Status::kOk && address % header.width != 0) status = Status::kBadParam;
+    if ((header.width == 4 || header.width == 8) && header.operation < VELO_ATOMIC_COUNT) {
+        answer.status = translate_request(nla, key, header.width, kAccessAtomic, address);
+        if (answer.status == Status::kOk && address % header.width != 0) answer.status = Status::kBadParam;
     }
-    if (status == Status::kOk) {
-        answer.value = apply_atomic(static_cast<velo_atomic_t>(header.atomic), header.width, address,
-                                    header.value, header.compare);
+    if (answer.status == Status::kOk) {
+        answer.value = apply_atomic(static_cast<velo_atomic_t>(header.operation), header.width, address,
+                                    header.operand, header.compare);
         ++core_.counters.atomics_served;
     } else {
         ++core_.counters.atu_faults;
     }
-    answer.status = static_cast<uint8_t>(status);
     messages_.send_control(peer, answer);
 }
 
 template <class Core>
-void Serve<Core>::on_done(const velo_peer& peer, const EngineHeader& header) {
+void Serve<Core>::on_done(const velo_peer& peer, const DoneHeader& header) {
     const Op* found = pending_.find(header.cookie);
-    const auto status = static_cast<Status>(header.status);
     // A pull that went well ends with its last data, so only its failure is announced.
     const bool expected = found != nullptr && found->state->peer == &peer &&
-                          header.status <= static_cast<uint8_t>(kLastStatus) &&
                           (found->kind == Op::Kind::kPutChunk || found->kind == Op::Kind::kAtomic ||
                            ((found->kind == Op::Kind::kPullChunk || found->kind == Op::Kind::kCoopBlock) &&
-                            status != Status::kOk));
-    if (!expected) {
-        ++core_.counters.engine_malformed;
-        return;
-    }
-    transfers_.end(header.cookie, status, header.value);
+                            header.status != Status::kOk));
+    if (!expected) return malformed();
+    transfers_.end(header.cookie, header.status, header.value);
 }
 
 }  // namespace velo

@@ -86,14 +86,14 @@ bool Atomics<Core>::post(State& state) {
     Op& waiting = *pending_.take();
     waiting.kind = Op::Kind::kAtomic;
     waiting.state = &state;
-    messages_.send_control(*state.peer, {.opcode = Opcode::kAtomic,
-                                               .atomic = static_cast<uint8_t>(op.atomic),
-                                               .width = static_cast<uint8_t>(op.width),
-                                               .cookie = waiting.cookie,
-                                               .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
-                                               .key = op.remote.on_node_key,
-                                               .value = op.operand,
-                                               .compare = op.compare});
+    messages_.send_control(*state.peer,
+                           AtomicHeader{.operation = static_cast<uint8_t>(op.atomic),
+                                        .width = static_cast<uint8_t>(op.width),
+                                        .cookie = waiting.cookie,
+                                        .nla = op.remote.nla[0] + (op.remote_address - op.remote.base),
+                                        .operand = op.operand,
+                                        .compare = op.compare,
+                                        .key = op.remote.on_node_key});
     return true;
 }
 

@@ -51,14 +51,15 @@ class CoopCopy {
     [[nodiscard]] bool assisting() const { return !assists_.empty(); }
     uint32_t drive_blocks();
     uint32_t drive_assists();
-    void on_call(Peer& peer, const EngineHeader& header);
-    void on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes);
+    void on_call(Peer& peer, const CoopCallHeader& header);
+    void on_part(Peer& peer, const CoopPartHeader& header);
+    void on_data(Peer& peer, const CoopDataHeader& header, const std::byte* data, uint32_t bytes);
+    void on_written(Peer& peer, const CoopWrittenHeader& header);
     /// The owner says how its part ended: `missing` bytes that it had claimed will not come.
     void owner_done(const Op& op, Status status, uint64_t missing);
     void peer_failed(Peer& peer);
     [[nodiscard]] bool assists(const Peer& peer) const {
-        return std::any_of(assists_.begin(), assists_.end(),
-                           [&](const Assist& assist) { return assist.peer == &peer; });
+        return std::ranges::any_of(assists_, [&](const Assist& assist) { return assist.peer == &peer; });
     }
     /// Bytes of an operation's block that have ended, and those that have not.
     [[nodiscard]] uint32_t ended_bytes(const Op& op) const { return blocks_[op.block].shared.ended_bytes(); }
@@ -128,10 +129,11 @@ class CoopCopy {
     [[nodiscard]] static CopyChoice& choice(const Block& block);
     void measured(const Block& block, CoopMethod method, uint64_t bytes, uint64_t reader_ns, uint64_t owner_ns = 0);
     [[nodiscard]] bool reads_first(const Assist& assist) const;
-    void call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named);
+    [[nodiscard]] Block* piece_moved(Peer& peer, Cookie cookie, uint64_t offset, uint32_t bytes);
     bool take_own_chunk(uint32_t slot);
     void close(Block& block, Status status);
     bool end_if_done(uint32_t slot);
+    void take_up(Assist assist, uint32_t bytes);
     [[nodiscard]] bool add_assist(const Assist& assist);
     bool advance_assist(size_t index, uint32_t& moved);
     bool push_pieces(Assist& assist, uint32_t& moved);
@@ -158,8 +160,7 @@ bool CoopCopy<Core>::begin(State& state, const Chunk& chunk) {
     const velo_rma_t& op = *state.op;
     Peer& peer = *state.peer;
     const uint64_t remote = op.remote_address + chunk.offset;
-    uint64_t nla = 0;
-    uint64_t address = 0;
+    uint64_t nla = 0, address = 0;
     for (;;) {
         nla = op.remote.nla[0] + (remote - op.remote.base);
         const Status status = core_.on_node.atu_of(peer.node_index())
@@ -196,7 +197,12 @@ bool CoopCopy<Core>::begin(State& state, const Chunk& chunk) {
     block.waiting = &waiting;
     block.shared.open(core_.on_node.coop_claims(slot), chunk.bytes);
     block.method = method_for(block);
-    call_owner(block, {0, chunk.bytes}, slot, false);
+    CoopCallHeader call = {.method = block.method, .slot = slot, .cookie = waiting.cookie, .nla = nla};
+    call.destination = reinterpret_cast<uint64_t>(block.local);
+    call.key = block.key;
+    call.bytes = chunk.bytes;
+    call.generation = block.shared.generation();
+    messages_.send_control(peer, call);
     return true;
 }
 
@@ -234,21 +240,6 @@ void CoopCopy<Core>::measured(const Block& block, CoopMethod method, uint64_t by
     const uint32_t before = choice.switches();
     choice.measured(method, bytes, reader_ns, owner_ns);
     core_.counters.copy_switches += choice.switches() - before;
-}
-
-/// `named`: the owner is to send this part. Otherwise it takes chunks of it.
-template <class Core>
-void CoopCopy<Core>::call_owner(const Block& block, base::BlockPart part, uint16_t slot, bool named) {
-    const CoopCall call = {part.bytes, block.shared.generation(), slot};
-    messages_.send_control(*block.peer,
-                                 {.opcode = Opcode::kCoop,
-                                  .status = static_cast<uint8_t>(named ? ring_to(*block.peer) : block.method),
-                                  .cookie = block.waiting->cookie,
-                                  .nla = block.nla + part.offset,
-                                  .key = block.key,
-                                  .last = named,
-                                  .value = call.pack(),
-                                  .compare = named ? part.offset : reinterpret_cast<uint64_t>(block.local)});
 }
 
 /// Takes over what the owners leave. At most one chunk of each block, so that what arrives is unpacked.
@@ -304,7 +295,12 @@ bool CoopCopy<Core>::take_own_chunk(uint32_t slot) {
     if (status == Status::kOk) measured(block, CoopMethod::kDirect, part.bytes, ns);
     if (status == Status::kUnsupported) {
         transfers_->give_up_direct(*block.peer);
-        call_owner(block, part, 0, true);
+        CoopPartHeader named = {.method = ring_to(*block.peer), .cookie = block.waiting->cookie};
+        named.nla = block.nla + part.offset;
+        named.key = block.key;
+        named.bytes = part.bytes;
+        named.offset = part.offset;
+        messages_.send_control(*block.peer, named);
         return true;
     }
     status = core_.on_node.atu_of(block.peer->node_index()).after_copy(status, block.nla, block.key);
@@ -355,34 +351,39 @@ bool CoopCopy<Core>::end_if_done(uint32_t slot) {
     return true;
 }
 
+/// Accounts for a piece that the owner has moved. Returns its block; nullptr: the message fits none.
 template <class Core>
-void CoopCopy<Core>::on_data(Peer& peer, const EngineHeader& header, const std::byte* data, uint32_t bytes) {
-    const Op* op = pending_.find(header.cookie);
-    const bool written = header.compare != 0;
-    const uint64_t length =
-        written ? header.compare : bytes - std::min<uint64_t>(bytes, sizeof(CoopDataHeader));
-    if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer) {
+CoopCopy<Core>::Block* CoopCopy<Core>::piece_moved(Peer& peer, Cookie cookie, uint64_t offset, uint32_t bytes) {
+    const Op* op = pending_.find(cookie);
+    if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer ||
+        !blocks_[op->block].shared.end_part(offset, bytes)) {
         ++core_.counters.engine_malformed;
-        return;
-    }
-    Block& block = blocks_[op->block];
-    if (!block.shared.end_part(header.value, length)) {
-        ++core_.counters.engine_malformed;
-        return;
+        return nullptr;
     }
     peer.heard = core_.clock.polls();
     peer.assists = true;
-    if (written) {
-        if (header.key != 0) measured(block, CoopMethod::kDirect, length, 0, header.key);
-        core_.counters.rma_get_bytes += length;
-    } else {
-        const uint64_t begin = header.key != 0 ? core_.clock.read() : 0;
-        std::memcpy(block.local + header.value, data + sizeof(CoopDataHeader), length);
-        if (header.key != 0 && block.method != CoopMethod::kDirect)
-            measured(block, block.method, length, core_.clock.read() - begin, header.key);
-        (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += length;
-    }
-    end_if_done(op->block);
+    return &blocks_[op->block];
+}
+
+template <class Core>
+void CoopCopy<Core>::on_data(Peer& peer, const CoopDataHeader& header, const std::byte* data, uint32_t bytes) {
+    Block* const block = piece_moved(peer, header.cookie, header.offset, bytes);
+    if (block == nullptr) return;
+    const uint64_t begin = header.ns != 0 ? core_.clock.read() : 0;
+    std::memcpy(block->local + header.offset, data, bytes);
+    if (header.ns != 0 && block->method != CoopMethod::kDirect)
+        measured(*block, block->method, bytes, core_.clock.read() - begin, header.ns);
+    (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += bytes;
+    end_if_done(block->waiting->block);
+}
+
+template <class Core>
+void CoopCopy<Core>::on_written(Peer& peer, const CoopWrittenHeader& header) {
+    Block* const block = piece_moved(peer, header.cookie, header.offset, header.bytes);
+    if (block == nullptr) return;
+    if (header.ns != 0) measured(*block, CoopMethod::kDirect, header.bytes, 0, header.ns);
+    core_.counters.rma_get_bytes += header.bytes;
+    end_if_done(block->waiting->block);
 }
 
 /// A block's operation ends when everything that was claimed of it is accounted for.
@@ -411,32 +412,38 @@ void CoopCopy<Core>::peer_failed(Peer& peer) {
 // The owner's side.
 
 template <class Core>
-void CoopCopy<Core>::on_call(Peer& peer, const EngineHeader& header) {
-    const CoopCall call = CoopCall::unpack(header.value);
-    Assist assist = {.shared = {call.bytes, call.generation},
-                     .peer = &peer,
-                     .cookie = header.cookie,
-                     .key = header.key,
-                     .nla = header.nla,
-                     .slot = call.slot,
-                     .method = static_cast<CoopMethod>(std::min<size_t>(header.status, kCoopMethods - 1))};
-    const bool by_name = header.last != 0;
-    if (by_name) {
-        assist.claims = false;
-        assist.moving.bytes = call.bytes;
-    }
-    if (peer.path != VELO_PATH_ON_NODE || call.slot >= Core::kCoopBlocks || call.bytes == 0 ||
-        call.bytes > kBlockBytesMax ||
-        core_.on_node.atu().view().translate(assist.nla, call.bytes, assist.key, kAccessRead,
-                                             assist.source) != Status::kOk) {
+void CoopCopy<Core>::on_call(Peer& peer, const CoopCallHeader& header) {
+    Assist assist = {.shared = {header.bytes, header.generation}, .peer = &peer, .cookie = header.cookie};
+    assist.key = header.key;
+    assist.nla = header.nla;
+    assist.destination = header.destination;
+    assist.slot = header.slot;
+    assist.method = header.method;
+    take_up(assist, header.bytes);
+}
+
+template <class Core>
+void CoopCopy<Core>::on_part(Peer& peer, const CoopPartHeader& header) {
+    Assist assist = {.shared = {}, .peer = &peer, .cookie = header.cookie, .key = header.key, .nla = header.nla};
+    assist.base_offset = header.offset;
+    assist.moving.bytes = header.bytes;
+    assist.method = header.method;
+    assist.claims = false;
+    take_up(assist, header.bytes);
+}
+
+/// Takes a part in a peer's block, or says that it is not taken.
+template <class Core>
+void CoopCopy<Core>::take_up(Assist assist, uint32_t bytes) {
+    Peer& peer = *assist.peer;
+    if (peer.path != VELO_PATH_ON_NODE || assist.slot >= Core::kCoopBlocks || bytes == 0 ||
+        bytes > kBlockBytesMax ||
+        core_.on_node.atu().view().translate(assist.nla, bytes, assist.key, kAccessRead, assist.source) !=
+            Status::kOk) {
         ++core_.counters.atu_faults;
-        send_done(assist, Status::kAtuFault);
-        return;
+        return send_done(assist, Status::kAtuFault);
     }
     if (peer.coop_blocks != 0) peer.both_blocks = kBothBlocks;
-    // Named parts are counted from the block's beginning, and so is what answers them.
-    assist.destination = header.compare;
-    assist.base_offset = by_name ? static_cast<uint32_t>(header.compare) : 0;
     if (!add_assist(assist)) {
         ++core_.counters.engine_malformed;
         send_done(assist, Status::kProtocol);
@@ -528,11 +535,10 @@ bool CoopCopy<Core>::advance_assist(size_t index, uint32_t& moved) {
             return false;
         }
         core_.counters.rma_put_bytes += part.bytes;
-        messages_.send_control(peer, {.opcode = Opcode::kCoopData,
-                                            .cookie = same.cookie,
-                                            .key = header_ns(ns),
-                                            .value = part.offset,
-                                            .compare = part.bytes});
+        messages_.send_control(peer, CoopWrittenHeader{.cookie = same.cookie,
+                                                       .offset = part.offset,
+                                                       .bytes = part.bytes,
+                                                       .ns = header_ns(ns)});
         same.moving = {};
         ++moved;
         return true;
@@ -562,9 +568,7 @@ bool CoopCopy<Core>::push_pieces(Assist& assist, uint32_t& moved) {
         Status status = Status::kOk;
         const auto room = core_.on_node.reserve(peer.node_index(), total, status);
         if (room.first == nullptr) return false;
-        CoopDataHeader header = {{.opcode = Opcode::kCoopData,
-                                   .cookie = assist.cookie,
-                                   .value = assist.base_offset + uint64_t{moving.offset}}};
+        CoopDataHeader header = {.cookie = assist.cookie, .offset = assist.base_offset + uint64_t{moving.offset}};
         static_assert(sizeof header == Core::kInlineBytesMax);
         const auto* source = reinterpret_cast<const std::byte*>(assist.source + moving.offset);
         const bool timed = pieces_++ % kPiecesPerMeasure == 0;
@@ -574,10 +578,8 @@ bool CoopCopy<Core>::push_pieces(Assist& assist, uint32_t& moved) {
         } else {
             std::memcpy(room.rest, source, bytes);
         }
-        if (timed) {
-            header.header.key = header_ns(core_.clock.read() - begin);
-        }
-        std::memcpy(room.first, &header, sizeof header);
+        if (timed) header.ns = header_ns(core_.clock.read() - begin);
+        write_header(room.first, header);
         core_.on_node.commit(peer.node_index(), MessageClass::kEngine, 0, total);
         moving.offset += bytes;
         moving.bytes -= bytes;
@@ -589,10 +591,8 @@ bool CoopCopy<Core>::push_pieces(Assist& assist, uint32_t& moved) {
 /// The claimed part will not come.
 template <class Core>
 void CoopCopy<Core>::send_done(const Assist& assist, Status status) {
-    messages_.send_control(*assist.peer, {.opcode = Opcode::kDone,
-                                                .status = static_cast<uint8_t>(status),
-                                                .cookie = assist.cookie,
-                                                .value = assist.moving.bytes});
+    messages_.send_control(*assist.peer,
+                           DoneHeader{.status = status, .cookie = assist.cookie, .value = assist.moving.bytes});
 }
 
 }  // namespace velo::rma

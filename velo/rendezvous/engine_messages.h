@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <vector>
@@ -40,13 +41,38 @@ class EngineMessages final : public SendOwner {
     }
     [[gnu::cold]] void reports_to(CookieOwner& operations) { operations_ = &operations; }
 
-    void send_control(velo_peer& peer, const EngineHeader& header);
-    void start_push(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes);
-    /// Answers a pull with that memory. False: the peer has asked for more at a time than a well-behaved one can.
-    [[nodiscard]] bool answer_pull(velo_peer& peer, const EngineHeader& header, uint64_t address, uint64_t bytes) {
+    /// Sends a message without data, now or later. An answer too many, to a peer that takes none, is dropped.
+    template <class Header>
+    void send_control(velo_peer& peer, const Header& header) {
+        static_assert(sizeof header <= kControlBytesMax && Header::kOpcode != Opcode::kPullData &&
+                      Header::kOpcode != Opcode::kPutData);
+        Control* const control = take_control(peer, Header::kOpcode);
+        if (control == nullptr) [[unlikely]]
+            return;
+        write_header(control->header.data(), header);
+        send(*control, sizeof header);
+    }
+    /// Sends memory of this process to be written at the peer, piece after piece. bytes != 0.
+    void put(velo_peer& peer, const PutDataHeader& header, uint64_t address, uint64_t bytes) {
+        Push& push = take_push(peer, address, bytes);
+        push.put = header;
+        push.is_put = true;
+        push.guarded = header.guarded != 0;
+        advance_push(push);
+    }
+    /// Answers a pull with memory of this process, which is registered by `nla` and `key`. bytes != 0. False: the peer
+    /// has asked for more at a time than a well-behaved one can.
+    [[nodiscard]] bool answer_pull(velo_peer& peer, const PullHeader& pull, uint64_t nla, uint32_t key,
+                                   uint64_t address) {
         if (peer.pulls == kPullsMax) return false;
         ++peer.pulls;
-        start_push(peer, header, address, bytes);
+        Push& push = take_push(peer, address, pull.bytes);
+        push.pulled = {.cookie = pull.cookie};
+        push.is_put = false;
+        push.guarded = pull.guarded != 0;
+        push.source_nla = nla;
+        push.source_key = key;
+        advance_push(push);
         return true;
     }
     void send_ended(velo_send_t& send, Status status) override;
@@ -54,18 +80,22 @@ class EngineMessages final : public SendOwner {
     [[nodiscard]] bool is_revoked(const velo_send_t& send) const override {
         if (static_cast<Origin>(send.origin) != Origin::kPush || send.done != 0) return false;
         const auto& push = static_cast<const Push&>(send);
-        return push.source_key != 0 && !core_.on_node.atu().view().valid(push.source_nla, push.source_key);
+        return is_revoked(push);
     }
 
   private:
-    /// A message that fits its header, queued until it has left.
+    /// A message that is its header, queued until it has left.
     struct Control : velo_send_t {
-        EngineHeader header;
+        alignas(8) std::array<std::byte, kControlBytesMax> header;
         velo_peer* peer = nullptr;
+        Opcode opcode{};
     };
     /// Memory on its way out in messages: the answer to a pull, or a copied put.
     struct Push : velo_send_t {
-        EngineHeader header;
+        PullDataHeader pulled;
+        PutDataHeader put;
+        bool is_put = false;
+        bool guarded = false;
         velo_peer* peer = nullptr;
         uint64_t address = 0;
         uint64_t left = 0;
@@ -80,6 +110,21 @@ class EngineMessages final : public SendOwner {
     static constexpr uint32_t kPullsMax = rma::kPendingOpsMax;
     static constexpr uint32_t kAnswersMax = 2 * rma::kPendingOpsMax;
 
+    [[nodiscard]] static constexpr bool counts_as_answer(Opcode opcode) {
+        return opcode == Opcode::kDone || opcode == Opcode::kRail;
+    }
+    /// An operation of this process waits for the answer.
+    [[nodiscard]] static constexpr bool is_request(Opcode opcode) {
+        return opcode == Opcode::kPull || opcode == Opcode::kAtomic || opcode == Opcode::kCoopCall ||
+               opcode == Opcode::kCoopPart;
+    }
+
+    [[nodiscard]] Control* take_control(velo_peer& peer, Opcode opcode);
+    void send(Control& control, uint32_t bytes);
+    [[nodiscard]] Push& take_push(velo_peer& peer, uint64_t address, uint64_t bytes);
+    [[nodiscard]] bool is_revoked(const Push& push) const {
+        return push.source_key != 0 && !core_.on_node.atu().view().valid(push.source_nla, push.source_key);
+    }
     void advance_push(Push& push);
     [[gnu::cold]] [[nodiscard]] bool copy_piece(Push& push);
     void push_ended(Push& push, Status status);
@@ -94,26 +139,30 @@ class EngineMessages final : public SendOwner {
     std::deque<Push> pushes_;
 };
 
-/// An answer that is one too many for a peer that takes none is dropped.
+/// nullptr: it is an answer too many.
 template <class Core>
-void EngineMessages<Core>::send_control(velo_peer& peer, const EngineHeader& header) {
-    const bool answer = header.opcode == Opcode::kDone;
-    if (answer && peer.answers == kAnswersMax) [[unlikely]] {
+EngineMessages<Core>::Control* EngineMessages<Core>::take_control(velo_peer& peer, Opcode opcode) {
+    if (opcode == Opcode::kDone && peer.answers == kAnswersMax) [[unlikely]] {
         ++core_.counters.engine_malformed;
-        return;
+        return nullptr;
     }
     auto* control = static_cast<Control*>(free_controls_.pop_front());
     if (control == nullptr) control = &controls_.emplace_back();
-    control->header = header;
     control->peer = &peer;
-    control->data[0] = &control->header;
-    control->bytes[0] = sizeof control->header;
-    control->bytes[1] = 0;
-    control->tag = 0;
-    if (queue_.queue_send(peer, *control, MessageClass::kEngine, Origin::kControl)) {
-        free_controls_.push_back(control);
-    } else if (answer || header.opcode == Opcode::kRail) {
-        ++peer.answers;
+    control->opcode = opcode;
+    return control;
+}
+
+template <class Core>
+void EngineMessages<Core>::send(Control& control, uint32_t bytes) {
+    control.data[0] = control.header.data();
+    control.bytes[0] = bytes;
+    control.bytes[1] = 0;
+    control.tag = 0;
+    if (queue_.queue_send(*control.peer, control, MessageClass::kEngine, Origin::kControl)) {
+        free_controls_.push_back(&control);
+    } else if (counts_as_answer(control.opcode)) {
+        ++control.peer->answers;
     }
 }
 
@@ -124,28 +173,27 @@ void EngineMessages<Core>::send_ended(velo_send_t& send, Status status) {
         return status == Status::kOk ? advance_push(push) : push_ended(push, status);
     }
     auto& control = static_cast<Control&>(send);
-    const EngineHeader header = control.header;
-    if (header.opcode == Opcode::kDone || header.opcode == Opcode::kRail) --control.peer->answers;
+    const Opcode opcode = control.opcode;
+    OperationHead head;
+    std::memcpy(&head, control.header.data(), sizeof head);
+    if (counts_as_answer(opcode)) --control.peer->answers;
     free_controls_.push_back(&send);
     // A request that did not get there is not answered.
-    const bool asked =
-        header.opcode == Opcode::kPull || header.opcode == Opcode::kAtomic || header.opcode == Opcode::kCoop;
-    if (status != Status::kOk && asked) operations_->end(header.cookie, status, 0);
+    if (status != Status::kOk && is_request(opcode)) operations_->end(head.cookie, status, 0);
 }
 
 template <class Core>
-void EngineMessages<Core>::start_push(velo_peer& peer, const EngineHeader& header, uint64_t address,
-                                     uint64_t bytes) {
+EngineMessages<Core>::Push& EngineMessages<Core>::take_push(velo_peer& peer, uint64_t address, uint64_t bytes) {
+    VELO_CHECK(bytes != 0, "no memory is sent to rank %u", peer.rank);
     auto* push = static_cast<Push*>(free_pushes_.pop_front());
     if (push == nullptr) push = &pushes_.emplace_back();
-    push->header = header;
     push->peer = &peer;
     push->address = address;
     push->left = bytes;
-    push->source_nla = header.opcode == Opcode::kPullData ? header.nla : 0;
-    push->source_key = header.opcode == Opcode::kPullData ? header.key : 0;
+    push->source_nla = 0;
+    push->source_key = 0;
     push->bytes[1] = 0;
-    advance_push(*push);
+    return *push;
 }
 
 /// Sends the next pieces of a push, until one has to wait or all have left.
@@ -153,35 +201,28 @@ template <class Core>
 void EngineMessages<Core>::advance_push(Push& push) {
     const uint32_t message_bytes_max =
         core_.on_channel(*push.peer, [](const auto& channel) { return channel.message_bytes_max(); });
-    const uint32_t piece_max = std::min(static_cast<uint32_t>(core_.options.params.copy_chunk),
-                                        message_bytes_max - static_cast<uint32_t>(sizeof(EngineHeader)));
-    const bool put = push.header.opcode == Opcode::kPutData;
+    const auto header_bytes = static_cast<uint32_t>(push.is_put ? sizeof push.put : sizeof push.pulled);
+    const uint32_t piece_max =
+        std::min(static_cast<uint32_t>(core_.options.params.copy_chunk), message_bytes_max - header_bytes);
     do {
         const uint32_t sent = push.bytes[1];  // by the message that has just left
         push.address += sent;
-        if (put) {
-            push.header.nla += sent;
-        } else {
-            push.header.value += sent;
-        }
+        (push.is_put ? push.put.nla : push.pulled.offset) += sent;
         if (push.left == 0) {
             push_ended(push, Status::kOk);
             return;
         }
-        if (push.source_key != 0 && !core_.on_node.atu().view().valid(push.source_nla, push.source_key)) {
-            push_ended(push, Status::kAtuFault);
-            return;
-        }
+        if (is_revoked(push)) return push_ended(push, Status::kAtuFault);
         const auto piece = static_cast<uint32_t>(std::min<uint64_t>(push.left, piece_max));
         push.left -= piece;
-        push.header.last = push.left == 0;
-        push.data[0] = &push.header;
-        push.bytes[0] = sizeof push.header;
+        push.put.last = push.left == 0;
+        push.data[0] = push.is_put ? static_cast<const void*>(&push.put) : &push.pulled;
+        push.bytes[0] = header_bytes;
         push.data[1] = reinterpret_cast<const void*>(push.address);
         push.bytes[1] = piece;
         push.tag = 0;
-        if (push.header.guarded != 0 && !copy_piece(push)) [[unlikely]]
-            return push_ended(push, put ? Status::kBadLocalMemory : Status::kBadMemory);
+        if (push.guarded && !copy_piece(push)) [[unlikely]]
+            return push_ended(push, push.is_put ? Status::kBadLocalMemory : Status::kBadMemory);
     } while (queue_.queue_send(*push.peer, push, MessageClass::kEngine, Origin::kPush));
 }
 
@@ -199,17 +240,15 @@ bool EngineMessages<Core>::copy_piece(Push& push) {
 /// until here its memory was in use.
 template <class Core>
 void EngineMessages<Core>::push_ended(Push& push, Status status) {
-    const bool put = push.header.opcode == Opcode::kPutData;
-    const Cookie cookie = push.header.cookie;
+    const bool is_put = push.is_put;
+    const Cookie cookie = is_put ? push.put.cookie : push.pulled.cookie;
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
-    if (!put) {
+    if (!is_put) {
         --peer.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
         if (status == Status::kAtuFault) ++core_.counters.atu_faults;
-        send_control(peer,
-                     {.opcode = Opcode::kDone, .status = static_cast<uint8_t>(status), .cookie = cookie});
-        return;
+        return send_control(peer, DoneHeader{.status = status, .cookie = cookie});
     }
     Op* waiting = pending_.find(cookie);
     if (waiting == nullptr) return;

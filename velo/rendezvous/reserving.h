@@ -48,7 +48,7 @@ class Reserving {
         revive();
         machine_->drive(core_.clock.now(), Host{*this});
     }
-    void receive(Peer& peer, const EngineHeader& header);
+    void receive(Peer& peer, const RailHeader& header);
 
     // Chunks of transfers that reserve begin and end here; others are left alone.
     void chunk_began(State& state, Op& chunk) {
@@ -157,18 +157,16 @@ bool Reserving<Core>::post(State& state) {
     return true;
 }
 
-/// `atomic`: RailMessageKind. `width`: the rail. `last`: the requester sends (puts). `value`: the request's
-/// number. `status`: of a NACK; kUnsupported: this process reserves no such rail.
+/// `status`: of a NACK; kUnsupported: this process reserves no such rail.
 template <class Core>
 void Reserving<Core>::send(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                           Status status) {
     if (peer.ended()) return;
-    messages_.send_control(peer, {.opcode = Opcode::kRail,
-                                        .atomic = static_cast<uint8_t>(message.kind),
-                                        .width = static_cast<uint8_t>(rail),
-                                        .status = static_cast<uint8_t>(status),
-                                        .last = direction == RailDirection::kSending,
-                                        .value = message.number});
+    messages_.send_control(peer, RailHeader{.kind = message.kind,
+                                            .rail = static_cast<uint8_t>(rail),
+                                            .status = status,
+                                            .sends = direction == RailDirection::kSending,
+                                            .number = message.number});
 }
 
 template <class Core>
@@ -180,16 +178,12 @@ void Reserving<Core>::answer(Peer& peer, RailDirection direction, uint32_t rail,
 
 /// A message of a peer costs one answer at most, and leaves no transfer waiting for longer than its limit.
 template <class Core>
-void Reserving<Core>::receive(Peer& peer, const EngineHeader& header) {
-    const auto kind = static_cast<RailMessageKind>(header.atomic);
-    const uint32_t rail = header.width;
-    if (kind > RailMessageKind::kDone || header.last > 1 || header.value > UINT32_MAX) {
-        ++core_.counters.engine_malformed;
-        return;
-    }
+void Reserving<Core>::receive(Peer& peer, const RailHeader& header) {
+    const RailMessageKind kind = header.kind;
+    const uint32_t rail = header.rail;
     if (peer.ended()) return;
-    const RailDirection direction = header.last != 0 ? RailDirection::kSending : RailDirection::kReceiving;
-    RailMessage message = {.kind = kind, .peer = peer.index, .number = static_cast<uint32_t>(header.value)};
+    const RailDirection direction = header.sends != 0 ? RailDirection::kSending : RailDirection::kReceiving;
+    RailMessage message = {.kind = kind, .peer = peer.index, .number = header.number};
     if (machine_ == nullptr || peer.path != VELO_PATH_DEVICE || rail >= rails_.rails().count()) {
         message.kind = RailMessageKind::kNack;
         if (kind == RailMessageKind::kRts) answer(peer, direction, rail, message, Status::kUnsupported);
@@ -199,7 +193,7 @@ void Reserving<Core>::receive(Peer& peer, const EngineHeader& header) {
     machine_->received(direction, rail, message, core_.clock.now(), Host{*this});
     if (peer.sources == nullptr) return;  // never asked
     uint64_t& reserve_after_ns = peer.sources->rails.reserve_after_ns;
-    if (kind == RailMessageKind::kNack && header.status == static_cast<uint8_t>(Status::kUnsupported)) {
+    if (kind == RailMessageKind::kNack && header.status == Status::kUnsupported) {
         reserve_after_ns = PeerRails::kNever;
         machine_->give_up_peer(peer.index, Host{*this});
     } else if (reserve_after_ns != PeerRails::kNever) {

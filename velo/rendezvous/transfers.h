@@ -376,21 +376,15 @@ void Transfers<Core>::issue_copied(Op& chunk) {
     core_.counters.rma_copied_bytes += chunk.bytes;
     const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
     if (op.kind == VELO_RMA_GET) {
-        messages_.send_control(peer, {.opcode = Opcode::kPull,
-                                            .cookie = chunk.cookie,
-                                            .nla = nla,
-                                            .key = op.remote.on_node_key,
-                                            .guarded = chunk.guarded,
-                                            .value = chunk.bytes});
-        return;
+        return messages_.send_control(peer, PullHeader{.guarded = chunk.guarded,
+                                                       .cookie = chunk.cookie,
+                                                       .nla = nla,
+                                                       .bytes = chunk.bytes,
+                                                       .key = op.remote.on_node_key});
     }
-    messages_.start_push(
+    messages_.put(
         peer,
-        {.opcode = Opcode::kPutData,
-         .cookie = chunk.cookie,
-         .nla = nla,
-         .key = op.remote.on_node_key,
-         .guarded = chunk.guarded},
+        {.guarded = chunk.guarded, .cookie = chunk.cookie, .nla = nla, .key = op.remote.on_node_key},
         reinterpret_cast<uint64_t>(op.local) + chunk.offset, chunk.bytes);
 }
 
