@@ -203,8 +203,8 @@ TEST(CoopCopy, the_owner_says_how_long_its_direct_copies_took) {
     fetching.job.drive([&] { return !fetching.job[0].done.empty(); });
     EXPECT_EQ(fetching.target, fetching.source);
     int kinds = 0;
-    ASSERT_NE(fetching.job[0].peers[1]->copy_choices, nullptr);
-    fetching.job[0].peers[1]->copy_choices->for_each_measured([&](uint32_t, bool, bool, const rma::CopyChoice& choice) {
+    ASSERT_NE(fetching.job[0].peers[1]->coop.choices, nullptr);
+    fetching.job[0].peers[1]->coop.choices->for_each_measured([&](uint32_t, bool, bool, const rma::CopyChoice& choice) {
         ++kinds;
         EXPECT_GT(choice.ps_a_byte(rma::CoopMethod::kDirect), 0);
     });

@@ -19,9 +19,45 @@
 
 struct velo_match_peer;
 
+/// A part of the engine has a struct of its own here, which it alone writes. The fields that a short message needs come
+/// first, in one cache line.
+///
 /// Owner: the engine; a pointer to it stays good until the host has disconnected and the process has ended.
 /// Thread: the engine's.
-struct velo_peer {
+struct alignas(64) velo_peer {
+    /// Of SendQueue.
+    struct Sending {
+        velo::base::IntrusiveQueue<velo_send_t> pending;
+        bool listed = false;         ///< among the peers with waiting messages
+        bool parked = false;         ///< of those, one whose first message waits for credits
+        uint32_t poll = UINT32_MAX;  ///< in which the last message went through the device at once
+        /// Short messages that may still be copied behind the host's last queued one, of those that it allowed.
+        struct Copies {
+            uint32_t left = 0;
+            uint32_t granted = 0;
+        } copies;
+        velo::base::ChunkedMemory::Filling memory = nullptr;
+    };
+    /// Of EngineMessages.
+    struct Serving {
+        uint32_t pulls = 0;    ///< of the process that are being answered
+        uint32_t answers = 0;  ///< to it that wait to be sent, and messages about rails
+    };
+    /// Of CoopCopy.
+    struct Coop {
+        uint32_t blocks = 0;         ///< that are fetched from the process
+        uint32_t both_blocks = 0;    ///< next ones that count as fetched while it fetches from here, too
+        uint64_t fetched_bytes = 0;  ///< of it in such blocks
+        std::unique_ptr<velo::rma::CopyChoices> choices;  ///< the way that they take; none before the first
+        uint32_t heard_poll = 0;     ///< in which data of such a block came last
+        bool assists = true;         ///< it took its part when a block was last fetched from it
+    };
+    /// Of Failures: the host has been notified of these.
+    struct Reported {
+        bool end = false;
+        bool loss = false;  ///< something was lost with the process
+    };
+
     velo_path_t path = VELO_PATH_NONE;
     uint32_t index = 0;  ///< by path one of the next two
     [[nodiscard]] velo::shm::PeerIndex node_index() const { return velo::shm::PeerIndex(index); }
@@ -30,42 +66,33 @@ struct velo_peer {
     /// waits before them, the process is not known to have ended, and one thread uses the engine. The last one
     /// that left there sets it.
     velo::shm::RingProducer* ready_ring = nullptr;
-    uint64_t name = 0;
-    uint32_t rank = 0;
-    bool connected = false;           ///< by us; a peer that only wrote to us is not yet
-    bool direct = false;              ///< CMA or the device's RMA works with it, as far as is known
-    bool in_pending = false;          ///< in the engine's list of peers with waiting messages
-    bool parked = false;              ///< of those, one whose first message waits for credits
+    velo_match_peer* match = nullptr;  ///< matching's; none before the first message
+    void* context = nullptr;           ///< the host's
     velo::PeerState state = velo::PeerState::kPresent;
     [[nodiscard]] bool ended() const { return velo::has_ended(state); }
-    bool reclaimed = false;           ///< and what it held here has been given back; `index` is another's
-    bool assists = true;              ///< it took its part when a block was last fetched from it
-    uint32_t pulls = 0;               ///< of it that are being answered
-    uint32_t answers = 0;             ///< to it that wait to be sent, and messages about rails
-    uint32_t coop_blocks = 0;         ///< that are fetched from it
-    uint32_t sent_poll = UINT32_MAX;  ///< the poll in which the last message went through the device at once
-    uint32_t both_blocks = 0;         ///< next ones that count as fetched while it fetches from here, too
-    uint64_t fetched_bytes = 0;       ///< of it in such blocks
-    std::unique_ptr<velo::rma::CopyChoices> copy_choices;  ///< the way that they take; none before the first
-    uint32_t heard = 0;               ///< the poll at which data of such a block came last
-    bool end_reported = false;        ///< the host knows of its end
-    bool loss_reported = false;       ///< the host knows that something was lost with it
-    bool attachable =
-        true;  ///< Vicinity::kAttachable: its memory could be shared, and its PID means something here
+    bool reclaimed = false;  ///< it has ended, and what it held here has been given back; `index` is another's
+    bool connected = false;  ///< by us; a peer that only wrote to us is not yet
+    bool direct = false;     ///< CMA or the device's RMA works with it, as far as is known
+    Sending sending;
+
+    // Facts about the process, of Connector.
+    uint64_t name = 0;
+    uint64_t job = 0;
+    uint32_t rank = 0;
     uint32_t node = 0;  ///< of its job
     int32_t pid = 0;
-    uint64_t job = 0;
-    void* context = nullptr;  ///< the host's
-    velo_match_peer* match = nullptr;  ///< matching's; none before the first message
-    velo::base::IntrusiveQueue<velo_send_t> pending;
-    /// Short messages that may still be copied behind the host's last queued one, of those that it allowed.
-    struct Copies {
-        uint32_t left = 0;
-        uint32_t granted = 0;
-    } copies;
-    velo::base::ChunkedMemory::Filling memory = nullptr;
-    std::unique_ptr<velo::rma::PeerSources> sources;  ///< none before the first transfer
+    /// Vicinity::kAttachable: its memory could be shared, and its PID means something here.
+    bool attachable = true;
+
+    Reported reported;
+    Serving serving;
+    Coop coop;
+    std::unique_ptr<velo::rma::PeerSources> sources;  ///< of RailDispatch; none before the first transfer
 };
+static_assert(offsetof(velo_peer, sending) + offsetof(velo_peer::Sending, pending) +
+                      sizeof(velo_peer::Sending::pending) <=
+                  64,
+              "a short message looks at one cache line");
 
 namespace velo {
 

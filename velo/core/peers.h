@@ -31,9 +31,10 @@ class Peers {
     /// Makes the entry fit for another process, in place: callers further up may still look at its queues, which are
     /// empty.
     void recycle(velo_peer& peer) {
-        peer.reclaimed = peer.direct = peer.end_reported = peer.loss_reported = false;
+        peer.reclaimed = peer.direct = false;
+        peer.reported = {};
         peer.state = PeerState::kPresent;
-        peer.assists = true;
+        peer.coop.assists = true;
         peer.name = 0;
         peer.rank = 0;
         peer.path = VELO_PATH_NONE;

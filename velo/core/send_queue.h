@@ -44,7 +44,7 @@ class SendQueue {
     }
     /// Sends a host's message as lines of an on-node ring. False: it cannot leave as such.
     [[gnu::always_inline]] bool try_send_lines(velo_peer& peer, const MessageParts& parts, uint8_t tag) {
-        if (peer.path != VELO_PATH_ON_NODE || !peer.pending.empty() || peer.reclaimed) return false;
+        if (peer.path != VELO_PATH_ON_NODE || !peer.sending.pending.empty() || peer.reclaimed) return false;
         const bool one = parts.bytes() <= shm::kInlineBytesMax;
         if (one && core_.on_node.try_send_line(peer.node_index(), parts, tag)) {
             if (!core_.lock.threads()) peer.ready_ring = core_.on_node.ready_ring(peer.node_index());
@@ -67,7 +67,7 @@ class SendQueue {
     void unpark(velo_peer& peer);
     /// Allocates what the host keeps of messages to a peer.
     [[nodiscard]] void* allocate(velo_peer& peer, size_t bytes) {
-        return memory_.allocate(peer.memory, bytes);
+        return memory_.allocate(peer.sending.memory, bytes);
     }
     void free(void* memory) { memory_.free(memory); }
     /// Calls visit(peer) for each peer with messages that wait.
@@ -90,7 +90,7 @@ class SendQueue {
     /// A message has gone to this peer since the last progress: further short ones go together, at the next.
     template <class Channel>
     [[nodiscard]] bool waits_for_others(const Channel& channel, const velo_peer& peer, uint32_t bytes) const {
-        return channel.gathers() && bytes <= kGatheredBytesMax && peer.sent_poll == core_.clock.polls();
+        return channel.gathers() && bytes <= kGatheredBytesMax && peer.sending.poll == core_.clock.polls();
     }
     template <class Channel>
     uint32_t send_together(Channel& channel, velo_peer& peer);
@@ -123,14 +123,14 @@ Status SendQueue<Core>::try_send_whole(velo_peer& peer, const MessageParts& part
                         .message_class = static_cast<uint8_t>(MessageClass::kHost),
                         .origin = 0,
                         .stalled = false};
-    if (!peer.pending.empty()) return Status::kAgain;
+    if (!peer.sending.pending.empty()) return Status::kAgain;
     if (peer.reclaimed) [[unlikely]]
         return Status::kPeerDead;
     return core_.on_channel(peer, [&](auto& channel) {
         // Half a message must not go: no sender would be left for the rest.
         if (waits_for_others(channel, peer, send.total)) return Status::kAgain;
         const Status status = channel.send_whole(channel.name_of(peer), send);
-        if (channel.gathers() && status == Status::kOk) peer.sent_poll = core_.clock.polls();
+        if (channel.gathers() && status == Status::kOk) peer.sending.poll = core_.clock.polls();
         return status;
     });
 }
@@ -144,8 +144,8 @@ Status SendQueue<Core>::try_send_or_copy(velo_peer& peer, const MessageParts& pa
     const uint32_t bytes = parts.bytes();
     if (status != Status::kAgain) [[likely]]
         return status;
-    if (peer.copies.left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
-    void* const memory = memory_.allocate(peer.memory, sizeof(velo_send_t) + bytes);
+    if (peer.sending.copies.left == 0 || bytes > kCopyBytesMax) return Status::kAgain;
+    void* const memory = memory_.allocate(peer.sending.memory, sizeof(velo_send_t) + bytes);
     if (memory == nullptr) return Status::kAgain;
     auto* const copy = new (memory) velo_send_t{};
     auto* const data = reinterpret_cast<std::byte*>(copy + 1);
@@ -156,7 +156,7 @@ Status SendQueue<Core>::try_send_or_copy(velo_peer& peer, const MessageParts& pa
     copy->tag = tag;
     copy->message_class = static_cast<uint8_t>(MessageClass::kHost);
     copy->origin = static_cast<uint8_t>(Origin::kCopy);
-    --peer.copies.left;
+    --peer.sending.copies.left;
     enqueue(peer, *copy);
     return Status::kOk;
 }
@@ -164,8 +164,8 @@ Status SendQueue<Core>::try_send_or_copy(velo_peer& peer, const MessageParts& pa
 template <class Core>
 bool SendQueue<Core>::send(velo_peer& peer, velo_send_t& send) {
     if (queue_send(peer, send, MessageClass::kHost, Origin::kHost)) return true;
-    peer.copies.granted = std::clamp(2 * peer.copies.granted, kCopiesMin, kCopiesMax);
-    peer.copies.left = peer.copies.granted;
+    peer.sending.copies.granted = std::clamp(2 * peer.sending.copies.granted, kCopiesMin, kCopiesMax);
+    peer.sending.copies.left = peer.sending.copies.granted;
     return false;
 }
 
@@ -176,10 +176,10 @@ bool SendQueue<Core>::queue_send(velo_peer& peer, velo_send_t& send, MessageClas
     send.done = 0;
     send.total = send.bytes[0] + send.bytes[1];
     send.stalled = false;
-    const bool sent = peer.pending.empty() && !peer.reclaimed && core_.on_channel(peer, [&](auto& channel) {
+    const bool sent = peer.sending.pending.empty() && !peer.reclaimed && core_.on_channel(peer, [&](auto& channel) {
         if (waits_for_others(channel, peer, send.total)) return false;
         if (channel.send(channel.name_of(peer), send) != Status::kOk) return false;
-        peer.sent_poll = core_.clock.polls();
+        peer.sending.poll = core_.clock.polls();
         return true;
     });
     if (!sent) enqueue(peer, send);
@@ -188,13 +188,13 @@ bool SendQueue<Core>::queue_send(velo_peer& peer, velo_send_t& send, MessageClas
 
 template <class Core>
 void SendQueue<Core>::enqueue(velo_peer& peer, velo_send_t& send) {
-    peer.pending.push_back(&send);
+    peer.sending.pending.push_back(&send);
     peer.ready_ring = nullptr;
     ++queued_;
     ++core_.counters.pending_count;
     core_.counters.pending_hwm = std::max(core_.counters.pending_hwm, queued_);
-    if (!peer.in_pending) {
-        peer.in_pending = true;
+    if (!peer.sending.listed) {
+        peer.sending.listed = true;
         waiting_.push_back(&peer);
     }
 }
@@ -202,8 +202,8 @@ void SendQueue<Core>::enqueue(velo_peer& peer, velo_send_t& send) {
 /// A message of this peer's is tried again.
 template <class Core>
 void SendQueue<Core>::unpark(velo_peer& peer) {
-    parked_ -= peer.parked;
-    peer.parked = false;
+    parked_ -= peer.sending.parked;
+    peer.sending.parked = false;
 }
 
 /// Peers whose messages wait for credits are left alone until flow control says that they can send.
@@ -221,12 +221,12 @@ uint32_t SendQueue<Core>::drive(uint32_t sends_max) {
         if (turn_ >= waiting_.size()) turn_ = 0;
         const size_t at = turn_;
         velo_peer& peer = *waiting_[at];
-        if (!peer.parked) {
+        if (!peer.sending.parked) {
             sent += core_.on_channel(
                 peer, [&](auto& channel) { return drive_peer(channel, peer, sends_max - sent); });
         }
-        if (peer.pending.empty() && at < waiting_.size() && waiting_[at] == &peer) {
-            peer.in_pending = false;
+        if (peer.sending.pending.empty() && at < waiting_.size() && waiting_[at] == &peer) {
+            peer.sending.listed = false;
             waiting_[at] = waiting_.back();
             waiting_.pop_back();
         } else {
@@ -241,7 +241,7 @@ template <class Core>
 template <class Channel>
 uint32_t SendQueue<Core>::drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max) {
     uint32_t sent = 0;
-    while (velo_send_t* send = peer.pending.front()) {
+    while (velo_send_t* send = peer.sending.pending.front()) {
         if (sent >= sends_max) break;
         if (channel.gathers()) {
             const uint32_t together = send_together(channel, peer);
@@ -254,18 +254,18 @@ uint32_t SendQueue<Core>::drive_peer(Channel& channel, velo_peer& peer, uint32_t
                                                   : channel.send(channel.name_of(peer), *send);
         if (status == Status::kAgain) {
             sent += send->done != before;
-            peer.parked = channel.waits(channel.name_of(peer));
-            parked_ += peer.parked;
+            peer.sending.parked = channel.waits(channel.name_of(peer));
+            parked_ += peer.sending.parked;
             break;
         }
         if (status == Status::kPeerDead) [[unlikely]]
             core_.peer_ends->peer_gone(peer, static_cast<Origin>(send->origin));
         if (status != Status::kOk && send->stalled) [[unlikely]]
             channel.stall_ended(channel.name_of(peer));
-        peer.pending.pop_front();
+        peer.sending.pending.pop_front();
         --queued_;
         ++sent;
-        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.sending.copies = {};
         completed(*send, status);
     }
     return sent;
@@ -279,7 +279,7 @@ uint32_t SendQueue<Core>::send_together(Channel& channel, velo_peer& peer) {
     std::array<velo_send_t*, kTogetherMax> sends;
     uint32_t count = 0;
     uint32_t packets = 0;
-    for (velo_send_t* send = peer.pending.front(); send != nullptr && count < sends.size();
+    for (velo_send_t* send = peer.sending.pending.front(); send != nullptr && count < sends.size();
          send = send->next) {
         packets += packets_for(send->total);
         if (send->total > kGatheredBytesMax) break;
@@ -290,11 +290,11 @@ uint32_t SendQueue<Core>::send_together(Channel& channel, velo_peer& peer) {
     }
     if (count < 2 || channel.send_together(channel.name_of(peer), std::span(sends).first(count)) != Status::kOk)
         return 0;
-    peer.sent_poll = core_.clock.polls();
-    for (uint32_t i = 0; i < count; ++i) peer.pending.pop_front();
+    peer.sending.poll = core_.clock.polls();
+    for (uint32_t i = 0; i < count; ++i) peer.sending.pending.pop_front();
     queued_ -= count;
     for (velo_send_t* send : std::span(sends).first(count)) {
-        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.copies = {};
+        if (static_cast<Origin>(send->origin) == Origin::kHost) peer.sending.copies = {};
         completed(*send, Status::kOk);
     }
     return count;

@@ -281,7 +281,7 @@ std::byte* Engine<S>::reserve(velo_peer& peer, uint32_t bytes) {
     Core<S>& core = parts_.core;
     core.lock.lock();
     Status status = Status::kOk;
-    if (peer.path == VELO_PATH_ON_NODE && peer.pending.empty() && !peer.reclaimed) {
+    if (peer.path == VELO_PATH_ON_NODE && peer.sending.pending.empty() && !peer.reclaimed) {
         if (std::byte* room = core.on_node.reserve_whole(peer.node_index(), bytes, status)) return room;
     }
     core.lock.unlock();

@@ -221,10 +221,10 @@ bool Failures<Core>::claim_report(const velo_peer& peer) {
 /// Once a peer; one that closed its engine, or that was never connected to, is not missed.
 template <class Core>
 void Failures<Core>::report_end(velo_peer& peer) {
-    if (peer.end_reported || !peer.connected || peer.reclaimed) return;
+    if (peer.reported.end || !peer.connected || peer.reclaimed) return;
     const base::Ending ending = ending_of(peer);
     if (ending == base::Ending::kClosed) return;
-    peer.end_reported = true;
+    peer.reported.end = true;
     core_.events.peer_ended({.peer = &peer,
                              .name = peer.name,
                              .job = peer.job,
@@ -248,9 +248,9 @@ void Failures<Core>::report_unreachable(velo_peer& peer, Owed owed, HostState ho
 
 template <class Core>
 void Failures<Core>::report_lost(velo_peer* peer, Owed owed, HostState host) {
-    if (peer == nullptr || !peer->connected || peer->loss_reported) return;
+    if (peer == nullptr || !peer->connected || peer->reported.loss) return;
     if (fate(owed, host, peer->state) != Fate::kLost) return;
-    peer->loss_reported = true;
+    peer->reported.loss = true;
     const bool other_job = peer->job != core_.options.identity.job;
     const std::string who = "rank " + std::to_string(peer->rank) +
                             (other_job ? " of job " + std::to_string(peer->job & 0xffff) : "") + " (pid " +
@@ -334,7 +334,7 @@ void Failures<Core>::reclaim() {
 
 template <class Core>
 bool Failures<Core>::idle(const velo_peer& peer) const {
-    if (peer.in_pending) return false;
+    if (peer.sending.listed) return false;
     if (coop_.assists(peer)) return false;
     bool refers = false;
     const auto look_at = [&](const State& state) { refers |= state.peer == &peer; };

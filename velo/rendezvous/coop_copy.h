@@ -182,12 +182,12 @@ bool CoopCopy<Core>::begin(State& state, const Chunk& chunk) {
              .nla = nla,
              .key = op.remote.on_node_key,
              .offset = chunk.offset,
-             .both = peer.both_blocks != 0 || assists(peer),
+             .both = peer.coop.both_blocks != 0 || assists(peer),
              .far = core_.on_node.far(peer.node_index())};
-    if (peer.both_blocks != 0) --peer.both_blocks;
+    if (peer.coop.both_blocks != 0) --peer.coop.both_blocks;
     free_.pop_back();
     active_.push_back(slot);
-    if (peer.coop_blocks++ == 0) peer.heard = core_.clock.polls();
+    if (peer.coop.blocks++ == 0) peer.coop.heard_poll = core_.clock.polls();
     Op& waiting = *pending_.take();
     waiting.kind = Op::Kind::kCoopBlock;
     waiting.state = &state;
@@ -210,13 +210,13 @@ template <class Core>
 CoopMethod CoopCopy<Core>::method_for(Block& block) {
     Peer& peer = *block.peer;
     const uint32_t bytes = block.shared.bytes();
-    if (((peer.fetched_bytes ^ (peer.fetched_bytes + bytes)) >> kMeasureShift) != 0)
+    if (((peer.coop.fetched_bytes ^ (peer.coop.fetched_bytes + bytes)) >> kMeasureShift) != 0)
         core_.on_node.measure_next(peer.node_index());
-    peer.fetched_bytes += bytes;
+    peer.coop.fetched_bytes += bytes;
     if (!peer.direct) return ring_to(peer);
     if (core_.options.block_way) [[unlikely]]
         return *core_.options.block_way;
-    return choice(block).choose(bytes, core_.on_node.pays_for_pages(peer.fetched_bytes));
+    return choice(block).choose(bytes, core_.on_node.pays_for_pages(peer.coop.fetched_bytes));
 }
 
 /// Without anything measured.
@@ -227,7 +227,7 @@ CoopMethod CoopCopy<Core>::ring_to(const Peer& peer) const {
 
 template <class Core>
 CopyChoice& CoopCopy<Core>::choice(const Block& block) {
-    std::unique_ptr<CopyChoices>& choices = block.peer->copy_choices;
+    std::unique_ptr<CopyChoices>& choices = block.peer->coop.choices;
     if (choices == nullptr) choices = std::make_unique<CopyChoices>();
     return choices->of(block.shared.bytes(), block.both, block.far);
 }
@@ -259,9 +259,9 @@ uint32_t CoopCopy<Core>::drive_blocks() {
         }
         if (!peer.direct) continue;
         if (block.method != CoopMethod::kDirect) {
-            const uint32_t silent = core_.clock.polls() - peer.heard;
-            if (silent < (peer.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
-            peer.assists = false;
+            const uint32_t silent = core_.clock.polls() - peer.coop.heard_poll;
+            if (silent < (peer.coop.assists ? kPatiencePolls : kPatiencePolls / 16)) continue;
+            peer.coop.assists = false;
         }
         if (take_own_chunk(slot)) ++moved;
     }
@@ -338,7 +338,7 @@ bool CoopCopy<Core>::end_if_done(uint32_t slot) {
     const uint64_t offset = block.offset;
     const uint32_t bytes = block.shared.bytes();
     pending_.release(*block.waiting);
-    --block.peer->coop_blocks;
+    --block.peer->coop.blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));
     if (status == Status::kAtuFault) {
@@ -360,8 +360,8 @@ CoopCopy<Core>::Block* CoopCopy<Core>::piece_moved(Peer& peer, Cookie cookie, ui
         ++core_.counters.engine_malformed;
         return nullptr;
     }
-    peer.heard = core_.clock.polls();
-    peer.assists = true;
+    peer.coop.heard_poll = core_.clock.polls();
+    peer.coop.assists = true;
     return &blocks_[op->block];
 }
 
@@ -443,7 +443,7 @@ void CoopCopy<Core>::take_up(Assist assist, uint32_t bytes) {
         ++core_.counters.atu_faults;
         return send_done(assist, Status::kAtuFault);
     }
-    if (peer.coop_blocks != 0) peer.both_blocks = kBothBlocks;
+    if (peer.coop.blocks != 0) peer.coop.both_blocks = kBothBlocks;
     if (!add_assist(assist)) {
         ++core_.counters.engine_malformed;
         send_done(assist, Status::kProtocol);
@@ -511,7 +511,7 @@ bool CoopCopy<Core>::advance_assist(size_t index, uint32_t& moved) {
             continue;
         }
         // A message that waits already goes first.
-        if (!peer.pending.empty()) return true;
+        if (!peer.sending.pending.empty()) return true;
         const base::BlockPart part = assist.moving;
         Status status = Status::kOk;
         uint64_t ns = 0;
@@ -550,7 +550,7 @@ bool CoopCopy<Core>::advance_assist(size_t index, uint32_t& moved) {
 /// so twice as often out of the other's cache, and wait for the same locks of the kernel.
 template <class Core>
 bool CoopCopy<Core>::reads_first(const Assist& assist) const {
-    return assist.method == CoopMethod::kDirect && assist.peer->direct && assist.peer->coop_blocks != 0;
+    return assist.method == CoopMethod::kDirect && assist.peer->direct && assist.peer->coop.blocks != 0;
 }
 
 /// Sends what was claimed through the ring. False: the ring is full, or the peer gone.
@@ -562,7 +562,7 @@ bool CoopCopy<Core>::push_pieces(Assist& assist, uint32_t& moved) {
     base::BlockPart& moving = assist.moving;
     while (moving.bytes != 0) {
         // A message that waits already goes first.
-        if (!peer.pending.empty()) return false;
+        if (!peer.sending.pending.empty()) return false;
         const uint32_t bytes = std::min(moving.bytes, piece_max);
         const auto total = static_cast<uint32_t>(sizeof(CoopDataHeader) + bytes);
         Status status = Status::kOk;

@@ -64,8 +64,8 @@ class EngineMessages final : public SendOwner {
     /// has asked for more at a time than a well-behaved one can.
     [[nodiscard]] bool answer_pull(velo_peer& peer, const PullHeader& pull, uint64_t nla, uint32_t key,
                                    uint64_t address) {
-        if (peer.pulls == kPullsMax) return false;
-        ++peer.pulls;
+        if (peer.serving.pulls == kPullsMax) return false;
+        ++peer.serving.pulls;
         Push& push = take_push(peer, address, pull.bytes);
         push.pulled = {.cookie = pull.cookie};
         push.is_put = false;
@@ -142,7 +142,7 @@ class EngineMessages final : public SendOwner {
 /// nullptr: it is an answer too many.
 template <class Core>
 EngineMessages<Core>::Control* EngineMessages<Core>::take_control(velo_peer& peer, Opcode opcode) {
-    if (opcode == Opcode::kDone && peer.answers == kAnswersMax) [[unlikely]] {
+    if (opcode == Opcode::kDone && peer.serving.answers == kAnswersMax) [[unlikely]] {
         ++core_.counters.engine_malformed;
         return nullptr;
     }
@@ -162,7 +162,7 @@ void EngineMessages<Core>::send(Control& control, uint32_t bytes) {
     if (queue_.queue_send(*control.peer, control, MessageClass::kEngine, Origin::kControl)) {
         free_controls_.push_back(&control);
     } else if (counts_as_answer(control.opcode)) {
-        ++control.peer->answers;
+        ++control.peer->serving.answers;
     }
 }
 
@@ -176,7 +176,7 @@ void EngineMessages<Core>::send_ended(velo_send_t& send, Status status) {
     const Opcode opcode = control.opcode;
     OperationHead head;
     std::memcpy(&head, control.header.data(), sizeof head);
-    if (counts_as_answer(opcode)) --control.peer->answers;
+    if (counts_as_answer(opcode)) --control.peer->serving.answers;
     free_controls_.push_back(&send);
     // A request that did not get there is not answered.
     if (status != Status::kOk && is_request(opcode)) operations_->end(head.cookie, status, 0);
@@ -245,7 +245,7 @@ void EngineMessages<Core>::push_ended(Push& push, Status status) {
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
     if (!is_put) {
-        --peer.pulls;
+        --peer.serving.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
         if (status == Status::kAtuFault) ++core_.counters.atu_faults;
         return send_control(peer, DoneHeader{.status = status, .cookie = cookie});

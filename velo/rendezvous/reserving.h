@@ -98,7 +98,7 @@ class Reserving {
         Reserving& self;
         [[nodiscard]] RailMask usable(const ReservingTransfer& transfer) const {
             Peer& peer = *static_cast<const State&>(transfer).peer;
-            if (peer.ended() || !peer.direct || peer.answers > kQueuedMax) return 0;
+            if (peer.ended() || !peer.direct || peer.serving.answers > kQueuedMax) return 0;
             const PeerRails& rails = self.rails_.sources_of(peer).rails;
             const uint64_t now_ns = self.core_.clock.now();
             return now_ns < rails.reserve_after_ns ? 0 : self.rails_.rails().usable(rails, now_ns);
@@ -172,7 +172,7 @@ void Reserving<Core>::send(Peer& peer, RailDirection direction, uint32_t rail, c
 template <class Core>
 void Reserving<Core>::answer(Peer& peer, RailDirection direction, uint32_t rail, const RailMessage& message,
                             Status status) {
-    if (peer.answers < kAnswersMax) return send(peer, direction, rail, message, status);
+    if (peer.serving.answers < kAnswersMax) return send(peer, direction, rail, message, status);
     ++core_.counters.engine_malformed;
 }
 

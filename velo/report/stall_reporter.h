@@ -100,7 +100,7 @@ template <class Core>
 template <class Visit>
 void StallReporter<Core>::for_each_wait(Visit&& visit) {
     queue_.for_each_waiting([&](velo_peer& peer) {
-        const velo_send_t* first = peer.pending.front();
+        const velo_send_t* first = peer.sending.pending.front();
         if (first == nullptr) return;
         visit(peer, reinterpret_cast<uint64_t>(first));
         visit(peer, first->done);
@@ -185,7 +185,7 @@ PeerReport StallReporter<Core>::report_of(velo_peer& peer) {
                    .pid_known_here = peer.attachable,
                    .path = peer.path};
     out.age_ns = watch_.age_ns(&peer);
-    if (const velo_send_t* first = peer.pending.front()) {
+    if (const velo_send_t* first = peer.sending.pending.front()) {
         out.queue = {.first_bytes = first->total,
                      .first_done = first->done,
                      .first_class = first->message_class,
@@ -207,8 +207,8 @@ PeerReport StallReporter<Core>::report_of(velo_peer& peer) {
 
 template <class Core>
 void StallReporter<Core>::report_copies(const velo_peer& peer, std::vector<PeerReport::Copies>& out) {
-    if (peer.copy_choices == nullptr) return;
-    peer.copy_choices->for_each_measured([&](uint32_t bytes, bool both, bool far, const rma::CopyChoice& choice) {
+    if (peer.coop.choices == nullptr) return;
+    peer.coop.choices->for_each_measured([&](uint32_t bytes, bool both, bool far, const rma::CopyChoice& choice) {
         PeerReport::Copies copies = {
             .bytes = bytes, .both = both, .far = far, .method = choice.method(), .switches = choice.switches()};
         for (size_t way = 0; way < copies.ps_a_byte.size(); ++way) {
