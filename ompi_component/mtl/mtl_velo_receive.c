@@ -106,11 +106,18 @@ int mca_mtl_velo_irecv(mca_mtl_base_module_t *mtl, ompi_communicator_t *comm, in
                        opal_convertor_t *convertor, mca_mtl_request_t *mtl_request)
 {
     mca_mtl_velo_request_t *request = (mca_mtl_velo_request_t *) mtl_request;
-    velo_match_peer_t *peer = NULL;
+    velo_match_peer_t *peer;
 
-    /* A process that is waited for has to be connected, for its end to be noticed. */
-    if (OPAL_LIKELY((MPI_ANY_SOURCE == src || NULL != (peer = mca_mtl_velo_known_peer(comm, src)))
-                    && mca_mtl_velo_in_one_piece(convertor))) {
+    if (OPAL_LIKELY(MPI_ANY_SOURCE != src)) {
+        peer = mca_mtl_velo_known_peer(comm, src);
+        if (OPAL_UNLIKELY(NULL == peer)) {
+            /* A process that is waited for has to be connected, for its end to be noticed. */
+            return irecv_otherwise(mtl, comm, src, tag, convertor, mtl_request);
+        }
+    } else {
+        peer = NULL;
+    }
+    if (OPAL_LIKELY(mca_mtl_velo_in_one_piece(convertor))) {
         request->packed = NULL;
         request->receives = true;
         request->capacity = convertor->local_size;
