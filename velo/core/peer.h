@@ -43,7 +43,7 @@ struct alignas(64) velo_peer {
         uint32_t pulls = 0;    ///< of the process that are being answered
         uint32_t answers = 0;  ///< to it that wait to be sent, and messages about rails
     };
-    /// Of CoopCopy.
+    /// Of CoopReader and CoopOwner.
     struct Coop {
         uint32_t blocks = 0;         ///< that are fetched from the process
         uint32_t both_blocks = 0;    ///< next ones that count as fetched while it fetches from here, too

@@ -9,6 +9,7 @@
 #include "velo/engine/failures.h"
 #include "velo/options/engine_options.h"
 #include "velo/os/topology.h"
+#include "velo/rendezvous/denied_copies.h"
 
 namespace velo {
 
@@ -28,10 +29,10 @@ template <class Core>
 class Connector {
   public:
 
-    Connector(Core& core, Peers& peers, rma::Transfers<Core>& transfers, Failures<Core>& failures)
+    Connector(Core& core, Peers& peers, rma::DeniedCopies<Core>& denied, Failures<Core>& failures)
         : core_(core),
           peers_(peers),
-          transfers_(transfers),
+          denied_(denied),
           failures_(failures),
           probe_(core.system.random_token()),
           host_(core.system.host_identity()) {}
@@ -50,7 +51,7 @@ class Connector {
 
     Core& core_;
     Peers& peers_;
-    rma::Transfers<Core>& transfers_;
+    rma::DeniedCopies<Core>& denied_;
     Failures<Core>& failures_;
     uint64_t probe_;
     uint64_t host_;
@@ -209,7 +210,7 @@ Status Connector<Core>::connect(const EngineAddress& address, bool same_host, vo
                            core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
                                                   address.probe_address, sizeof seen) == Status::kOk &&
                            seen == address.probe;
-            if (core_.options.single_copy && !found.direct) transfers_.report_denied_copies(found);
+            if (core_.options.single_copy && !found.direct) denied_.report(found);
         } else {
             found.direct = core_.options.single_copy;
         }

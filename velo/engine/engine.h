@@ -174,7 +174,7 @@ class Engine {
         const std::lock_guard guard(parts_.core.lock);
         return !parts_.queue.empty() || !parts_.transfers.idle() || parts_.reserving.waits() ||
                parts_.pending.taken() != 0 ||
-               !parts_.core.events.empty() || parts_.coop.assisting() ||
+               !parts_.core.events.empty() || parts_.coop_owner.assisting() ||
                (parts_.core.packets && parts_.core.packets->control_deferred()) ||
                parts_.core.on_node.has_unattached() || parts_.matching.busy();
     }
@@ -312,8 +312,8 @@ inline uint32_t Engine<S>::drive(uint32_t sends_max) {
     Core<S>& core = parts_.core;
     uint32_t events = 0;
     if (!parts_.queue.empty()) events += parts_.queue.drive(sends_max);
-    if (parts_.coop.assisting()) events += parts_.coop.drive_assists();
-    if (parts_.coop.fetching()) events += parts_.coop.drive_blocks();
+    if (parts_.coop_owner.assisting()) events += parts_.coop_owner.drive();
+    if (parts_.coop_reader.fetching()) events += parts_.coop_reader.drive();
     if (!parts_.transfers.idle() || !parts_.atomics.empty() || parts_.reserving.waits())
         events += parts_.transfers.drive();
     if (parts_.matching.due()) [[unlikely]]
@@ -333,7 +333,7 @@ inline uint32_t Engine<S>::poll_device(uint32_t budget) {
     busy_polls_ = 0;
     uint32_t events = taken;
     uint32_t moved = core.device->progress(core.clock.now());
-    moved += parts_.transfers.take_notifications();
+    moved += parts_.on_device.take_notifications();
     if ((taken | moved) != 0) core.device_event_ns = core.clock.now();
     events += moved;
     if (moved != 0 && taken == 0)  // what has just come need not wait for the host's next call

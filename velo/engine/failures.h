@@ -12,6 +12,8 @@
 #include "velo/core/peer.h"
 #include "velo/core/peer_end_sink.h"
 #include "velo/matching/matching.h"
+#include "velo/rendezvous/coop_owner.h"
+#include "velo/rendezvous/coop_reader.h"
 #include "velo/rendezvous/pending_op.h"
 #include "velo/rendezvous/transfers.h"
 #include "velo/report/stall_reporter.h"
@@ -27,15 +29,17 @@ class Failures final : public PeerEndSink {
     using Op = rma::PendingOp<velo_peer>;
 
     Failures(Core& core, Peers& peers, SendQueue<Core>& queue, rma::CookieTable<Op>& pending,
-             rma::Reserving<Core>& reserving, rma::Atomics<Core>& atomics, rma::CoopCopy<Core>& coop,
-             rma::Transfers<Core>& transfers, Matching<Core>& matching, StallReporter<Core>& stalls)
+             rma::Reserving<Core>& reserving, rma::Atomics<Core>& atomics, rma::CoopOwner<Core>& coop_owner,
+             rma::CoopReader<Core>& coop_reader, rma::Transfers<Core>& transfers, Matching<Core>& matching,
+             StallReporter<Core>& stalls)
         : core_(core),
           peers_(peers),
           queue_(queue),
           pending_(pending),
           reserving_(reserving),
           atomics_(atomics),
-          coop_(coop),
+          coop_owner_(coop_owner),
+          coop_reader_(coop_reader),
           transfers_(transfers),
           matching_(matching),
           stalls_(stalls) {
@@ -90,7 +94,8 @@ class Failures final : public PeerEndSink {
     rma::CookieTable<Op>& pending_;
     rma::Reserving<Core>& reserving_;
     rma::Atomics<Core>& atomics_;
-    rma::CoopCopy<Core>& coop_;
+    rma::CoopOwner<Core>& coop_owner_;
+    rma::CoopReader<Core>& coop_reader_;
     rma::Transfers<Core>& transfers_;
     Matching<Core>& matching_;
     StallReporter<Core>& stalls_;
@@ -178,7 +183,8 @@ void Failures<Core>::finish(velo_peer& peer) {
     });
     for (const Cookie cookie : cookies) transfers_.end(cookie, Status::kPeerDead, 0);
     reserving_.peer_failed(peer);
-    coop_.peer_failed(peer);
+    coop_owner_.peer_failed(peer);
+    coop_reader_.peer_failed(peer);
     matching_.finished(peer);
     if (peer.path == VELO_PATH_ON_NODE) finished_.push_back(&peer);
 }
@@ -335,7 +341,7 @@ void Failures<Core>::reclaim() {
 template <class Core>
 bool Failures<Core>::idle(const velo_peer& peer) const {
     if (peer.sending.listed) return false;
-    if (coop_.assists(peer)) return false;
+    if (coop_owner_.assists(peer)) return false;
     bool refers = false;
     const auto look_at = [&](const State& state) { refers |= state.peer == &peer; };
     transfers_.for_each_waiting(look_at);

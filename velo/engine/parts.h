@@ -12,7 +12,11 @@
 #include "velo/matching/matching.h"
 #include "velo/rendezvous/atomics.h"
 #include "velo/rendezvous/cookie_table.h"
-#include "velo/rendezvous/coop_copy.h"
+#include "velo/rendezvous/coop_owner.h"
+#include "velo/rendezvous/coop_reader.h"
+#include "velo/rendezvous/copied_chunks.h"
+#include "velo/rendezvous/denied_copies.h"
+#include "velo/rendezvous/device_operations.h"
 #include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/pending_op.h"
 #include "velo/rendezvous/rail_dispatch.h"
@@ -63,15 +67,21 @@ struct Parts {
     rma::RailDispatch<Core> rails{core};
     rma::Reserving<Core> reserving{core, peers, messages, rails};
     rma::Atomics<Core> atomics{core, pending, messages, rails};
-    rma::CoopCopy<Core> coop{core, pending, messages};
-    Transfers transfers{core, peers, pending, messages, rails, reserving, atomics, coop};
+    rma::DeniedCopies<Core> denied{core, peers};
+    rma::CoopOwner<Core> coop_owner{core, messages, denied};
+    rma::CoopReader<Core> coop_reader{core, pending, messages, denied, coop_owner};
+    rma::CopiedChunks<Core> copied{core, messages};
+    rma::DeviceOperations<Core> on_device{core, pending, rails, reserving, atomics, denied, copied};
+    Transfers transfers{core, pending, messages, rails, reserving, atomics, denied, coop_reader, copied, on_device};
     rma::Registrations<Core> registrations{core};
     Matching<Core> matching{core, queue, registrations, transfers};
-    StallReporter<Core> stalls{core, peers, queue, pending, rails, reserving, atomics, coop, transfers};
-    Failures<Core> failures{core, peers, queue, pending, reserving, atomics, coop, transfers, matching, stalls};
-    Connector<Core> connector{core, peers, transfers, failures};
+    StallReporter<Core> stalls{core,      peers,   queue,      pending,     rails,
+                               reserving, atomics, coop_owner, coop_reader, transfers};
+    Failures<Core> failures{core,       peers,       queue,     pending,  reserving, atomics,
+                            coop_owner, coop_reader, transfers, matching, stalls};
+    Connector<Core> connector{core, peers, denied, failures};
     EndedOperations<Core> ended{core, transfers, matching, failures};
-    Serve<Core> serve{core, pending, messages, transfers, coop, reserving};
+    Serve<Core> serve{core, pending, messages, transfers, coop_owner, coop_reader, reserving};
     CreditTracer<Core> tracer{core, peers};
 };
 

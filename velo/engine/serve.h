@@ -9,6 +9,8 @@
 
 #include "velo/core/peer.h"
 #include "velo/rendezvous/apply_atomic.h"
+#include "velo/rendezvous/coop_owner.h"
+#include "velo/rendezvous/coop_reader.h"
 #include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/pending_op.h"
 #include "velo/rendezvous/transfers.h"
@@ -26,12 +28,13 @@ class Serve {
     using PendingOps = rma::CookieTable<Op>;
 
     Serve(Core& core, PendingOps& pending, EngineMessages<Core>& messages, rma::Transfers<Core>& transfers,
-          rma::CoopCopy<Core>& coop, rma::Reserving<Core>& reserving)
+          rma::CoopOwner<Core>& coop_owner, rma::CoopReader<Core>& coop_reader, rma::Reserving<Core>& reserving)
         : core_(core),
           pending_(pending),
           messages_(messages),
           transfers_(transfers),
-          coop_(coop),
+          coop_owner_(coop_owner),
+          coop_reader_(coop_reader),
           reserving_(reserving) {}
 
     void receive(velo_peer& peer, const std::byte* data, uint32_t bytes);
@@ -57,7 +60,8 @@ class Serve {
     PendingOps& pending_;
     EngineMessages<Core>& messages_;
     rma::Transfers<Core>& transfers_;
-    rma::CoopCopy<Core>& coop_;
+    rma::CoopOwner<Core>& coop_owner_;
+    rma::CoopReader<Core>& coop_reader_;
     rma::Reserving<Core>& reserving_;
 };
 
@@ -80,16 +84,18 @@ void Serve<Core>::receive(velo_peer& peer, const std::byte* data, uint32_t bytes
         case Opcode::kDone:
             return read<DoneHeader>(data, bytes, [&](auto& header, auto*, auto) { on_done(peer, header); });
         case Opcode::kCoopCall:
-            return read<CoopCallHeader>(data, bytes, [&](auto& header, auto*, auto) { coop_.on_call(peer, header); });
+            return read<CoopCallHeader>(data, bytes,
+                                        [&](auto& header, auto*, auto) { coop_owner_.on_call(peer, header); });
         case Opcode::kCoopPart:
-            return read<CoopPartHeader>(data, bytes, [&](auto& header, auto*, auto) { coop_.on_part(peer, header); });
+            return read<CoopPartHeader>(data, bytes,
+                                        [&](auto& header, auto*, auto) { coop_owner_.on_part(peer, header); });
         case Opcode::kCoopData:
             return read<CoopDataHeader>(data, bytes, [&](auto& header, const byte* body, uint32_t body_bytes) {
-                coop_.on_data(peer, header, body, body_bytes);
+                coop_reader_.on_data(peer, header, body, body_bytes);
             });
         case Opcode::kCoopWritten:
             return read<CoopWrittenHeader>(data, bytes,
-                                           [&](auto& header, auto*, auto) { coop_.on_written(peer, header); });
+                                           [&](auto& header, auto*, auto) { coop_reader_.on_written(peer, header); });
         case Opcode::kRail:
             return read<RailHeader>(data, bytes, [&](auto& header, auto*, auto) { reserving_.receive(peer, header); });
     }

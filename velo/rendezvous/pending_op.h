@@ -40,7 +40,7 @@ struct PendingOp : CookieEntry {
     uint32_t received = 0;
     Kind kind = Kind::kDirectChunk;
     bool pushing = false;   ///< a copied put that still reads its source
-    uint8_t block = 0;      ///< of CoopCopy
+    uint8_t block = 0;      ///< of CoopReader
     uint8_t rail = 0;       ///< of what is with the device
     uint8_t failures = 0;   ///< of a chunk
     bool reserved = false;  ///< a chunk on a rail that its transfer holds

@@ -26,8 +26,6 @@ class TransferOps {
     /// A direct copy ended in EFAULT: its memory is gone, or no other process may touch it (memfd_secret(2), devices').
     /// Both ends then move it by themselves, and find out which.
     virtual void memory_refused(State& state, uint64_t offset, uint32_t bytes) = 0;
-    /// Direct copies from and to this peer are not possible.
-    virtual void give_up_direct(velo_peer& peer) = 0;
     virtual void finished(velo_rma_t& op, Status status) = 0;
 
   protected:

@@ -7,16 +7,15 @@
 
 #include <cstring>
 #include <new>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "rma/chunk_scheduler.h"
 #include "velo/base/text.h"
-#include "velo/device/device.h"
 #include "velo/rendezvous/atomics.h"
-#include "velo/rendezvous/coop_copy.h"
+#include "velo/rendezvous/coop_reader.h"
+#include "velo/rendezvous/copied_chunks.h"
+#include "velo/rendezvous/denied_copies.h"
+#include "velo/rendezvous/device_operations.h"
 #include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/operation_sink.h"
 #include "velo/rendezvous/pending_op.h"
@@ -26,7 +25,6 @@
 #include "velo/rendezvous/transfer_ops.h"
 #include "velo/velo.h"
 #include "velo/wire/atu_table.h"
-#include "velo/wire/engine_wire.h"
 #include "velo/wire/handle.h"
 
 namespace velo::rma {
@@ -40,28 +38,30 @@ class Transfers final : public CookieOwner, public TransferOps {
     using Op = PendingOp<Peer>;
     static_assert(sizeof(State) <= sizeof(velo_rma_t::engine));
 
-    Transfers(Core& core, const Peers& peers, CookieTable<Op>& pending, EngineMessages<Core>& messages,
-              RailDispatch<Core>& rails, Reserving<Core>& reserving, Atomics<Core>& atomics, CoopCopy<Core>& coop)
+    Transfers(Core& core, CookieTable<Op>& pending, EngineMessages<Core>& messages, RailDispatch<Core>& rails,
+              Reserving<Core>& reserving, Atomics<Core>& atomics, DeniedCopies<Core>& denied, CoopReader<Core>& coop,
+              CopiedChunks<Core>& copied, DeviceOperations<Core>& on_device)
         : core_(core),
-          peers_(peers),
           pending_(pending),
-          messages_(messages),
           rails_(rails),
           reserving_(reserving),
           atomics_(atomics),
+          denied_(denied),
           coop_(coop),
+          copied_(copied),
+          on_device_(on_device),
           scheduler_(core.options.window_chunks, core.options.window_bytes) {
-        messages_.reports_to(*this);
-        reserving_.reports_to(*this);
-        atomics_.reports_to(*this);
-        coop_.reports_to(*this);
+        messages.reports_to(*this);
+        reserving.reports_to(*this);
+        atomics.reports_to(*this);
+        coop.reports_to(*this);
+        on_device.reports_to(*this);
     }
 
     void post(Peer& peer, velo_rma_t& op);
     [[nodiscard]] bool idle() const { return scheduler_.idle(); }
     /// Issues what may be issued, atomics first. Returns how many chunks and atomics were started.
     uint32_t drive();
-    uint32_t take_notifications();
     void end(Cookie cookie, Status status, uint64_t value) override;
     [[gnu::cold]] void reports_to(OperationSink& sink) { sink_ = &sink; }
 
@@ -74,9 +74,7 @@ class Transfers final : public CookieOwner, public TransferOps {
     void finished(velo_rma_t& op, Status status) override;
     void admit(State& state) override;
     void open(State& state) override { scheduler_.open(state); }
-    void give_up_direct(Peer& peer) override;
 
-    void report_denied_copies(const Peer& peer);
     [[nodiscard]] const ChunkScheduler& scheduler() const { return scheduler_; }
     /// Calls visit(state) for each transfer of which something has not been issued.
     template <class Visit>
@@ -95,8 +93,6 @@ class Transfers final : public CookieOwner, public TransferOps {
 
     /// Each time an operation's memory is looked for by address, another registration of it was revoked.
     static constexpr uint8_t kFindsMax = 64;
-    /// Rails that a chunk is tried on, until it goes in messages; some of them may be one.
-    static constexpr uint32_t kChunkFailuresMax = 16;
     /// An on-node direct copy is made in pieces of this size, and the other is the limit of what is copied in
     /// one go before others get their turn.
     static constexpr uint32_t kDirectChunkBytes = 1u << 20;
@@ -107,30 +103,19 @@ class Transfers final : public CookieOwner, public TransferOps {
     [[nodiscard]] bool may_be_cooperative(const State& state, const Chunk& chunk) const;
     bool issue_direct_on_node(Op& chunk);
     Status copy_on_node(const Op& chunk);
-    Status issue_on_device(Op& chunk, RailMask refused);
-    [[gnu::cold]] void repeat(Op& chunk);
-    [[gnu::cold]] void drive_repeats();
-    void issue_copied(Op& chunk);
-    [[gnu::cold]] void guard(Op& chunk);
-    [[gnu::cold]] void issue_guarded(Op& chunk);
-    [[nodiscard]] bool claim_denial_report();
     [[gnu::cold]] void report_failed(const velo_rma_t& op, Status status);
-    void device_chunk_ended(Op& chunk, Status status);
-    [[gnu::cold]] void device_chunk_failed(Op& chunk, Status status, bool rail_failed);
-    void atomic_ended(const Op& waiting, Status status, uint64_t old_value);
 
     Core& core_;
-    const Peers& peers_;
     CookieTable<Op>& pending_;
-    EngineMessages<Core>& messages_;
     RailDispatch<Core>& rails_;
     Reserving<Core>& reserving_;
     Atomics<Core>& atomics_;
-    CoopCopy<Core>& coop_;
+    DeniedCopies<Core>& denied_;
+    CoopReader<Core>& coop_;
+    CopiedChunks<Core>& copied_;
+    DeviceOperations<Core>& on_device_;
     ChunkScheduler scheduler_;
     OperationSink* sink_ = nullptr;
-    std::vector<Op*> repeats_;  ///< chunks that a rail failed, and for which the others' queues are full
-    bool denied_copies_reported_ = false;
 };
 
 template <class Core>
@@ -156,7 +141,7 @@ void Transfers<Core>::post(Peer& peer, velo_rma_t& op) {
     state->chunk_bytes = core_.options.chunk_bytes;
     if (peer.path == VELO_PATH_ON_NODE) {
         if (op.kind == VELO_RMA_GET) {
-            state->chunk_bytes = CoopCopy<Core>::kBlockBytesMax;
+            state->chunk_bytes = CoopReader<Core>::kBlockBytesMax;
         } else if (peer.direct) {
             state->chunk_bytes = kDirectChunkBytes;
         }
@@ -212,7 +197,7 @@ void Transfers<Core>::memory_refused(State& state, uint64_t offset, uint32_t byt
     waiting.state = &state;
     waiting.offset = offset;
     waiting.bytes = bytes;
-    issue_guarded(waiting);
+    copied_.issue_guarded(waiting);
 }
 
 template <class Core>
@@ -228,7 +213,7 @@ uint32_t Transfers<Core>::drive() {
 
 template <class Core>
 uint32_t Transfers<Core>::drive_scheduler() {
-    if (!repeats_.empty()) drive_repeats();
+    on_device_.drive_repeats();
     reserving_.drive();
     scheduler_.resume();
     Chunk chunk;
@@ -250,7 +235,7 @@ uint32_t Transfers<Core>::drive_scheduler() {
 template <class Core>
 bool Transfers<Core>::may_be_cooperative(const State& state, const Chunk& chunk) const {
     const bool alone = core_.options.shares_cpus && state.peer->direct;
-    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopCopy<Core>::kBytesMin &&
+    return state.op->kind == VELO_RMA_GET && !alone && chunk.bytes >= CoopReader<Core>::kBytesMin &&
            !state.peer->reclaimed;
 }
 
@@ -269,7 +254,7 @@ typename Transfers<Core>::Issued Transfers<Core>::issue(const Chunk& chunk) {
     waiting.offset = chunk.offset;
     waiting.bytes = chunk.bytes;
     if (peer.direct && peer.path == VELO_PATH_DEVICE) {
-        const Status status = issue_on_device(waiting, 0);
+        const Status status = on_device_.issue(waiting);
         if (status == Status::kAgain) {
             ++core_.counters.rma_held;
             pending_.release(waiting);
@@ -277,12 +262,12 @@ typename Transfers<Core>::Issued Transfers<Core>::issue(const Chunk& chunk) {
         }
         ++core_.counters.rma_chunks;
         if (status == Status::kOk) return Issued::kBegun;
-        if (state.guarded) guard(waiting);
+        if (state.guarded) copied_.guard(waiting);
     } else {
         ++core_.counters.rma_chunks;
         if (peer.direct && issue_direct_on_node(waiting)) return Issued::kCopied;
     }
-    issue_copied(waiting);
+    copied_.issue(waiting);
     return Issued::kBegun;
 }
 
@@ -295,8 +280,8 @@ bool Transfers<Core>::issue_direct_on_node(Op& chunk) {
     Status status = Status::kOk;
     do {
         status = copy_on_node(chunk);
-        if (status == Status::kUnsupported) give_up_direct(*state.peer);
-        if (status == Status::kBadMemory) guard(chunk);
+        if (status == Status::kUnsupported) denied_.give_up_direct(*state.peer);
+        if (status == Status::kBadMemory) copied_.guard(chunk);
         if (status == Status::kUnsupported || status == Status::kBadMemory) return false;
     } while (status == Status::kAtuFault && find_remote(state));
     if (status == Status::kOk) (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
@@ -327,113 +312,6 @@ Status Transfers<Core>::copy_on_node(const Op& chunk) {
                                          : core_.system.copy_to(pid, local, address, chunk.bytes);
     }
     return atu.after_copy(status, nla, key);
-}
-
-/// kAgain: the queues of the device's ports are full; any other status but kOk: it does not take this. The entry
-/// is still taken. `refused`: rails that it must not take.
-template <class Core>
-Status Transfers<Core>::issue_on_device(Op& chunk, RailMask refused) {
-    State& state = *chunk.state;
-    const velo_rma_t& op = *state.op;
-    if (op.remote.device_key == 0) return Status::kUnsupported;
-    chunk.kind = Op::Kind::kDeviceChunk;
-    RmaOperation operation = {.kind = op.kind == VELO_RMA_GET ? RmaKind::kGet : RmaKind::kPut,
-                              .cookie = chunk.index(),
-                              .peer = state.peer->device_addr(),
-                              .local = static_cast<std::byte*>(op.local) + chunk.offset,
-                              .nla = op.remote.nla[1] + (op.remote_address - op.remote.base) + chunk.offset,
-                              .key = op.remote.device_key,
-                              .bytes = chunk.bytes};
-    const Status status = rails_.post_chunk(state, chunk, operation, refused);
-    if (status == Status::kOk) reserving_.chunk_began(state, chunk);
-    return status;
-}
-
-/// A chunk that a rail has failed, and has ended, goes by another one; in messages, where none is left. To move
-/// it twice does no harm.
-template <class Core>
-void Transfers<Core>::repeat(Op& chunk) {
-    if (chunk.failures < kChunkFailuresMax) {
-        const Status status = issue_on_device(chunk, rail_bit(chunk.rail));
-        if (status == Status::kAgain) repeats_.push_back(&chunk);
-        if (status == Status::kOk || status == Status::kAgain) return;
-    }
-    issue_guarded(chunk);
-}
-
-template <class Core>
-void Transfers<Core>::drive_repeats() {
-    for (Op* chunk : std::exchange(repeats_, {})) repeat(*chunk);
-}
-
-template <class Core>
-void Transfers<Core>::issue_copied(Op& chunk) {
-    const velo_rma_t& op = *chunk.state->op;
-    Peer& peer = *chunk.state->peer;
-    chunk.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;
-    chunk.received = 0;
-    chunk.pushing = chunk.kind == Op::Kind::kPutChunk;
-    core_.counters.rma_copied_bytes += chunk.bytes;
-    const uint64_t nla = op.remote.nla[0] + (op.remote_address - op.remote.base) + chunk.offset;
-    if (op.kind == VELO_RMA_GET) {
-        return messages_.send_control(peer, PullHeader{.guarded = chunk.guarded,
-                                                       .cookie = chunk.cookie,
-                                                       .nla = nla,
-                                                       .bytes = chunk.bytes,
-                                                       .key = op.remote.on_node_key});
-    }
-    messages_.put(
-        peer,
-        {.guarded = chunk.guarded, .cookie = chunk.cookie, .nla = nla, .key = op.remote.on_node_key},
-        reinterpret_cast<uint64_t>(op.local) + chunk.offset, chunk.bytes);
-}
-
-/// Memory of this chunk may be unmapped, at either end.
-template <class Core>
-void Transfers<Core>::guard(Op& chunk) {
-    chunk.guarded = chunk.state->guarded = true;
-    ++core_.counters.rma_guarded;
-}
-
-template <class Core>
-void Transfers<Core>::issue_guarded(Op& chunk) {
-    guard(chunk);
-    issue_copied(chunk);
-}
-
-template <class Core>
-void Transfers<Core>::give_up_direct(Peer& peer) {
-    if (!peer.direct) return;
-    peer.direct = false;
-    report_denied_copies(peer);
-}
-
-/// The node's processes agree by the segment of the one with the lowest name, as far as they know each other;
-/// while they still connect, in an order that is not the same for all, more than one may tell.
-template <class Core>
-bool Transfers<Core>::claim_denial_report() {
-    uint64_t lowest = core_.options.identity.name;
-    std::optional<shm::PeerIndex> owner;
-    for (const Peer* peer : peers_.on_node()) {
-        if (peer == nullptr || !peer->connected || peer->name >= lowest) continue;
-        lowest = peer->name;
-        owner = peer->node_index();
-    }
-    return core_.on_node.claim_denial_report(owner ? &*owner : nullptr);
-}
-
-/// Counts each peer. The user is notified once a node, and once a process in any case at most.
-template <class Core>
-void Transfers<Core>::report_denied_copies(const Peer& peer) {
-    ++core_.counters.rma_fallbacks;
-    if (std::exchange(denied_copies_reported_, true) || !claim_denial_report()) return;
-    const base::Failure refused = core_.system.refused_copy();
-    core_.say(0, "the kernel does not permit direct copies between it and rank " + std::to_string(peer.rank) +
-                     " (" + (refused ? to_text(refused) : "the device refused one") +
-                     "); large messages are copied in chunks instead, which is slower. The other "
-                     "ranks of this node do not repeat this line. "
-                     "Containers: allow ptrace (CAP_SYS_PTRACE or a seccomp profile that permits it). Hosts: "
-                     "kernel.yama.ptrace_scope must not be above 1. Or set btl_velo_single_copy=none to silence this.");
 }
 
 template <class Core>
@@ -467,84 +345,6 @@ void Transfers<Core>::report_failed(const velo_rma_t& op, Status status) {
                  base::number(remote_bytes(op)), way, peer.rank, base::number(address),
                  here ? "of this process" : "there", to_string(status), remedy(status));
     core_.end_job(peer.path, peer.name, text);
-}
-
-template <class Core>
-uint32_t Transfers<Core>::take_notifications() {
-    uint32_t taken = 0;
-    Notification notification;
-    while (core_.device->poll_notification(notification)) {
-        ++taken;
-        Op* found = pending_.find_index(notification.cookie);
-        if (notification.kind != kNotifyRequester || found == nullptr || !found->with_device()) [[unlikely]] {
-            ++core_.counters.engine_malformed;
-            continue;
-        }
-        if (found->kind == Op::Kind::kDeviceChunk) [[likely]] {
-            device_chunk_ended(*found, notification.status);
-            continue;
-        }
-        const Op waiting = *found;
-        pending_.release(*found);
-        atomic_ended(waiting, notification.status, notification.value);
-    }
-    return taken;
-}
-
-template <class Core>
-void Transfers<Core>::atomic_ended(const Op& waiting, Status status, uint64_t old_value) {
-    State& state = *waiting.state;
-    if (rails_.atomic_ended(waiting, status)) [[unlikely]]
-        reserving_.rail_failed(*state.peer, waiting.rail);
-    if (status == Status::kNotBegun) return atomics_.requeue(state);
-    if (status == Status::kUnsupported) {
-        state.op->remote.device_key = 0;  // in a message
-        const bool posted = atomics_.post(state);
-        VELO_CHECK(posted, "an atomic for rank %u is held", state.peer->rank);
-        return;
-    }
-    // One that failed may have been carried out, so it is not repeated.
-    atomics_.done(state, status, old_value);
-}
-
-template <class Core>
-void Transfers<Core>::device_chunk_ended(Op& chunk, Status status) {
-    State& state = *chunk.state;
-    const bool get = state.op->kind == VELO_RMA_GET;
-    const uint32_t bytes = chunk.bytes;
-    const bool failed = rails_.chunk_ended(chunk, direction_of(get ? RmaKind::kGet : RmaKind::kPut), status);
-    reserving_.chunk_ended(state, chunk);
-    if (status != Status::kOk || failed) [[unlikely]]
-        return device_chunk_failed(chunk, status, failed);
-    (get ? core_.counters.rma_get_bytes : core_.counters.rma_put_bytes) += bytes;
-    pending_.release(chunk);
-    chunk_done(state, bytes, Status::kOk);
-}
-
-/// `rail_failed`: its rail has failed it, and another one may not.
-template <class Core>
-void Transfers<Core>::device_chunk_failed(Op& chunk, Status status, bool rail_failed) {
-    State& state = *chunk.state;
-    if (rail_failed) {
-        reserving_.rail_failed(*state.peer, chunk.rail);
-        ++core_.counters.rma_repeated;
-        ++chunk.failures;
-        if (state.status == Status::kOk) return repeat(chunk);
-        status = state.status;
-    }
-    if (status == Status::kUnsupported) {
-        give_up_direct(*state.peer);
-        return issue_copied(chunk);
-    }
-    if (status == Status::kBadMemory) return issue_guarded(chunk);
-    const uint64_t offset = chunk.offset;
-    const uint32_t bytes = chunk.bytes;
-    pending_.release(chunk);
-    if (status == Status::kAtuFault) {
-        chunk_refused(state, offset, bytes);
-    } else {
-        chunk_done(state, bytes, status);
-    }
 }
 
 /// The operation that waits under a cookie ends; a cookie that nothing waits under is no error.

@@ -14,6 +14,8 @@
 
 #include "velo/core/peer.h"
 #include "velo/os/dump_signal.h"
+#include "velo/rendezvous/coop_owner.h"
+#include "velo/rendezvous/coop_reader.h"
 #include "velo/rendezvous/pending_op.h"
 #include "velo/rendezvous/transfers.h"
 #include "velo/report/stall_report.h"
@@ -29,8 +31,8 @@ class StallReporter {
 
     StallReporter(Core& core, Peers& peers, const SendQueue<Core>& queue, rma::CookieTable<Op>& pending,
                   const rma::RailDispatch<Core>& rails, const rma::Reserving<Core>& reserving,
-                  const rma::Atomics<Core>& atomics, const rma::CoopCopy<Core>& coop,
-                  const rma::Transfers<Core>& transfers)
+                  const rma::Atomics<Core>& atomics, const rma::CoopOwner<Core>& coop_owner,
+                  const rma::CoopReader<Core>& coop_reader, const rma::Transfers<Core>& transfers)
         : core_(core),
           peers_(peers),
           queue_(queue),
@@ -38,7 +40,8 @@ class StallReporter {
           rails_(rails),
           reserving_(reserving),
           atomics_(atomics),
-          coop_(coop),
+          coop_owner_(coop_owner),
+          coop_reader_(coop_reader),
           transfers_(transfers),
           watch_(static_cast<uint64_t>(core.options.params.stall_report) * 1'000'000'000) {
         start();
@@ -69,7 +72,8 @@ class StallReporter {
     const rma::RailDispatch<Core>& rails_;
     const rma::Reserving<Core>& reserving_;
     const rma::Atomics<Core>& atomics_;
-    const rma::CoopCopy<Core>& coop_;
+    const rma::CoopOwner<Core>& coop_owner_;
+    const rma::CoopReader<Core>& coop_reader_;
     const rma::Transfers<Core>& transfers_;
     StallWatch watch_;
     uint64_t period_ns_ = 0;  ///< 0: no reports
@@ -108,12 +112,12 @@ void StallReporter<Core>::for_each_wait(Visit&& visit) {
     pending_.for_each([&](const Op& op) {
         visit(*op.state->peer, static_cast<uint64_t>(op.cookie));
         visit(*op.state->peer, op.received);
-        if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, coop_.ended_bytes(op));
+        if (op.kind == Op::Kind::kCoopBlock) visit(*op.state->peer, coop_reader_.ended_bytes(op));
     });
     const auto transfer = [&](const State& waiting) { visit(*waiting.peer, waiting.issued_bytes); };
     transfers_.for_each_waiting(transfer);
     atomics_.for_each_waiting(transfer);
-    coop_.for_each_assist([&](const velo_peer& peer, uint32_t offset, uint32_t left) {
+    coop_owner_.for_each_assist([&](const velo_peer& peer, uint32_t offset, uint32_t left) {
         visit(peer, uint64_t{offset} << 32 | left);
     });
 }
@@ -295,7 +299,7 @@ void StallReporter<Core>::report_transfers(const velo_peer& peer, PeerReport::Op
             case Op::Kind::kPutChunk: count(out.pushes, waiting.bytes); break;
             case Op::Kind::kDeviceAtomic:
             case Op::Kind::kAtomic: count(out.atomics, 0); break;
-            case Op::Kind::kCoopBlock: count(out.coop_blocks, coop_.left_bytes(waiting)); break;
+            case Op::Kind::kCoopBlock: count(out.coop_blocks, coop_reader_.left_bytes(waiting)); break;
         }
     });
     transfers_.for_each_waiting([&](const State& state) {
@@ -306,7 +310,7 @@ void StallReporter<Core>::report_transfers(const velo_peer& peer, PeerReport::Op
     atomics_.for_each_waiting([&](const State& state) {
         if (state.peer == &peer) count(out.atomics, 0);
     });
-    coop_.for_each_assist([&](const velo_peer& other, uint32_t, uint32_t left) {
+    coop_owner_.for_each_assist([&](const velo_peer& other, uint32_t, uint32_t left) {
         if (&other == &peer) count(out.assists, left);
     });
 }

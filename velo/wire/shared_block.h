@@ -4,7 +4,7 @@
 /// takes chunks from the front, the reader from the back, until they meet. One word of the item holds all claims, so
 /// no chunk is taken twice or left out. A generation in it makes an owner that comes late, when the item serves
 /// another block, find nothing. How parts travel and how their ends are reported is for the two users to say:
-/// velo/rendezvous/coop_copy.h on the node, sim_device/shim/offer.h in the software device.
+/// velo/rendezvous/coop_reader.h on the node, sim_device/shim/offer.h in the software device.
 #pragma once
 
 #include <algorithm>
