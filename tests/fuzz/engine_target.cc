@@ -190,8 +190,8 @@ class OnNodePeer : public RawPeer {
     void poll() override { path_.poll(64, *this); }
     [[nodiscard]] EngineAddress address(const EngineAddress& victims) const override {
         EngineAddress address = victims;
-        address.name = kJob << 32 | 1;
-        address.rank = 1;
+        address.process.name = kJob << 32 | 1;
+        address.process.rank = 1;
         address.on_node = path_.address();
         return address;
     }
@@ -223,7 +223,7 @@ class DevicePeerOf : public RawPeer {
         : device_({.node = 1,
                    .host_name = kJob << 32 | 1,
                    .job_token = kJob,
-                   .mailbox_slots = victim.mailbox_slots,
+                   .mailbox_slots = victim.mailbox.slots,
                    .ports = victim.settings.ports,
                    .faults = {}}) {
         require(device_.connect({victim.device, victim.device_bytes}, to_) == Status::kOk, "connect");
@@ -255,9 +255,9 @@ class DevicePeerOf : public RawPeer {
     }
     [[nodiscard]] EngineAddress address(const EngineAddress& victims) const override {
         EngineAddress address = victims;
-        address.node = 1;
-        address.name = kJob << 32 | 1;
-        address.rank = 1;
+        address.process.node = 1;
+        address.process.name = kJob << 32 | 1;
+        address.process.rank = 1;
         address.device_bytes = static_cast<uint32_t>(device_.address(address.device));
         return address;
     }

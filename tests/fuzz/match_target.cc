@@ -168,8 +168,8 @@ void matching(Input& input) {
     require(address.parse(bytes.data(), velo_address(victim.engine, bytes.data(), bytes.size())),
             "an address");
     Liar liar(address);
-    address.name = kJob << 32 | 1;
-    address.rank = 1;
+    address.process.name = kJob << 32 | 1;
+    address.process.rank = 1;
     address.on_node = liar.path.address();
     velo_peer_t* peer = nullptr;
     char error[512] = "";

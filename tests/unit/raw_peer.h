@@ -38,9 +38,9 @@ class RawPeer {
     }
     velo_peer_t* connect_from(Rank& rank, const EngineAddress& victim) {
         EngineAddress address = victim;
-        address.node = static_cast<uint32_t>(rank_);
-        address.name = kJob << 32 | rank_;
-        address.rank = static_cast<uint32_t>(rank_);
+        address.process.node = static_cast<uint32_t>(rank_);
+        address.process.name = kJob << 32 | rank_;
+        address.process.rank = static_cast<uint32_t>(rank_);
         address.device_bytes = static_cast<uint32_t>(device_.address(address.device));
         velo_peer_t* peer = nullptr;
         char error[512] = "";

@@ -108,23 +108,34 @@ struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
     static constexpr uint16_t kVersion = 22;
 
+    /// The process, as its launcher numbers it.
+    struct Process {
+        uint64_t name = 0;
+        uint64_t job = 0;
+        uint32_t rank = 0;
+        uint32_t node = 0;
+    };
+    /// Its mailbox, as it was planned.
+    struct Mailbox {
+        uint32_t slots = 0;
+        uint8_t flow_control = 0;  ///< flowctl::Mode
+        uint8_t piggyback = 0;
+        uint16_t credit_slots = 0;
+        uint32_t quota = 0;
+    };
+    /// Eight bytes of private memory: a peer that can read them can copy from here directly.
+    struct Probe {
+        uint64_t address = 0;
+        uint64_t value = 0;
+    };
+
     uint32_t magic = kMagic;
     uint16_t version = kVersion;
     uint8_t network = 0;  ///< 1: `device` is that of a network
     uint8_t reserved = 0;
-    uint64_t name = 0;
-    uint64_t job = 0;
-    uint32_t rank = 0;
-    uint32_t node = 0;
-    uint32_t mailbox_slots = 0;
-    uint8_t flow_control = 0;  ///< flowctl::Mode
-    uint8_t piggyback = 0;
-    uint16_t credit_slots = 0;
-    uint32_t quota = 0;
-    /// Address of eight bytes of private memory with the value of `probe`: a peer that can read them can
-    /// copy from here directly.
-    uint64_t probe_address = 0;
-    uint64_t probe = 0;
+    Process process;
+    Mailbox mailbox;
+    Probe probe;
     shm::OnNodeAddress on_node;
     /// base::host_identity(): Open MPI does not know where the processes of another mpirun are.
     uint64_t host = 0;
@@ -144,6 +155,8 @@ struct EngineAddress {
     }
 };
 static_assert(sizeof(EngineAddress) <= VELO_ADDRESS_BYTES_MAX);
+static_assert(offsetof(EngineAddress, process) == 8 && offsetof(EngineAddress, mailbox) == 32 &&
+              offsetof(EngineAddress, probe) == 48 && offsetof(EngineAddress, on_node) == 64);
 
 /// Follows from what both publish, so both sides of a pair find the same, and agree on the path. `same_host`:
 /// the launcher says so, to both.

@@ -45,9 +45,8 @@ class Connector {
   private:
     [[gnu::cold]] Status check_address(const EngineAddress& address, Vicinity where,
                                        std::string& error) const;
+    [[gnu::cold]] void show_path(const EngineAddress& address, const velo_peer& peer) const;
     [[gnu::cold]] std::string why_not_reached(const EngineAddress& address, Vicinity where) const;
-    /// Prints the way of messages to a peer.
-    [[gnu::cold]] void show_path(const velo_peer& peer, const EngineAddress& address, bool on_node) const;
 
     Core& core_;
     Peers& peers_;
@@ -61,19 +60,18 @@ template <class Core>
 EngineAddress Connector<Core>::address() const {
     const EngineOptions& options = core_.options;
     EngineAddress address;
-    address.node = options.node;
-    address.name = options.identity.name;
-    address.job = options.identity.job;
-    address.rank = options.identity.rank;
-    address.mailbox_slots = options.plan.mailbox_slots;
-    address.flow_control = static_cast<uint8_t>(options.plan.mode);
-    address.piggyback = options.plan.piggyback;
-    address.credit_slots = static_cast<uint16_t>(options.plan.credit_slots);
-    address.quota = options.plan.quota;
+    address.process = {.name = options.identity.name,
+                       .job = options.identity.job,
+                       .rank = options.identity.rank,
+                       .node = options.node};
+    address.mailbox = {.slots = options.plan.mailbox_slots,
+                       .flow_control = static_cast<uint8_t>(options.plan.mode),
+                       .piggyback = options.plan.piggyback,
+                       .credit_slots = static_cast<uint16_t>(options.plan.credit_slots),
+                       .quota = options.plan.quota};
     address.contact_slots = options.plan.contact_slots;
     address.settings = options.settings;
-    address.probe_address = reinterpret_cast<uint64_t>(&probe_);
-    address.probe = probe_;
+    address.probe = {.address = reinterpret_cast<uint64_t>(&probe_), .value = probe_};
     address.message_bytes_max = options.params.device_message_bytes_max;
     address.on_node = core_.on_node.address();
     address.host = host_;
@@ -99,7 +97,7 @@ std::string Connector<Core>::why_not_reached(const EngineAddress& address, Vicin
                           : ", because it knew of one host only; set btl_velo_device=ofi");
     }
     if (address.network == 0) return peer + ", and has no network's device open" + remedy;
-    const bool same_job = address.job == core_.options.identity.job;
+    const bool same_job = address.process.job == core_.options.identity.job;
     // In a job on several hosts, ranks of the own one were not counted.
     const bool planned =
         same_job && (!same_host || core_.options.plan.peers + 1 >= core_.options.identity.job_size);
@@ -126,14 +124,14 @@ Status Connector<Core>::check_address(const EngineAddress& address, Vicinity whe
     const auto differs = [&](const std::string& name, const std::string& ours, const std::string& theirs) {
         error = "btl_velo_" + name + " is " + ours + " at rank " +
                 std::to_string(core_.options.identity.rank) + " and " + theirs + " at rank " +
-                std::to_string(address.rank) + "; all ranks of a job need the same value";
+                std::to_string(address.process.rank) + "; all ranks of a job need the same value";
         return Status::kUnsupported;
     };
     if (where == Vicinity::kAttachable) {
-        if (address.job != core_.options.identity.job) return Status::kOk;
+        if (address.process.job != core_.options.identity.job) return Status::kOk;
         // Two processes with different node sizes disagree on each other's node.
         const bool same_nodes = address.settings.ranks_per_node == here.settings.ranks_per_node;
-        if (same_nodes && address.node == core_.options.node) return Status::kOk;
+        if (same_nodes && address.process.node == core_.options.node) return Status::kOk;
     }
     if (const auto setting = difference(here.settings, address.settings); setting) {
         return differs(std::string(setting->name), setting->here, setting->there);
@@ -142,19 +140,19 @@ Status Connector<Core>::check_address(const EngineAddress& address, Vicinity whe
         error = "the peer published an impossible address";
         return Status::kUnsupported;
     }
-    const bool same_job = address.job == core_.options.identity.job;
+    const bool same_job = address.process.job == core_.options.identity.job;
     if (!same_job &&
-        (address.mailbox_slots != here.mailbox_slots || address.contact_slots != here.contact_slots)) {
-        error = "the peer's job has mailboxes of " + std::to_string(address.mailbox_slots) + " slots, " +
+        (address.mailbox.slots != here.mailbox.slots || address.contact_slots != here.contact_slots)) {
+        error = "the peer's job has mailboxes of " + std::to_string(address.mailbox.slots) + " slots, " +
                 std::to_string(address.contact_slots) + " of them contact slots, and this job of " +
-                std::to_string(here.mailbox_slots) + " and " + std::to_string(here.contact_slots) +
+                std::to_string(here.mailbox.slots) + " and " + std::to_string(here.contact_slots) +
                 "; leave btl_velo_slots out and give both btl_velo_mailbox_bytes=" +
-                std::to_string(kPacketBytes * std::min(address.mailbox_slots, here.mailbox_slots));
+                std::to_string(kPacketBytes * std::min(address.mailbox.slots, here.mailbox.slots));
         return Status::kUnsupported;
     }
-    if (address.mailbox_slots != here.mailbox_slots || (same_job && address.quota != here.quota) ||
-        address.credit_slots != here.credit_slots || address.contact_slots != here.contact_slots ||
-        address.flow_control != here.flow_control) {
+    if (address.mailbox.slots != here.mailbox.slots || (same_job && address.mailbox.quota != here.mailbox.quota) ||
+        address.mailbox.credit_slots != here.mailbox.credit_slots || address.contact_slots != here.contact_slots ||
+        address.mailbox.flow_control != here.mailbox.flow_control) {
         error =
             "the peer planned its mailbox otherwise, of the same parameters; all ranks need the same velo";
         return Status::kUnsupported;
@@ -175,7 +173,7 @@ Status Connector<Core>::connect(const EngineAddress& address, bool same_host, vo
     // on-node path does for it, whatever node it emulates.
     const bool attachable = where == Vicinity::kAttachable;
     const bool on_node =
-        attachable && (address.job != core_.options.identity.job || address.node == core_.options.node);
+        attachable && (address.process.job != core_.options.identity.job || address.process.node == core_.options.node);
     const velo_path_t path = on_node ? VELO_PATH_ON_NODE : VELO_PATH_DEVICE;
     shm::PeerIndex node_index;
     DeviceAddr device_addr;
@@ -196,40 +194,45 @@ Status Connector<Core>::connect(const EngineAddress& address, bool same_host, vo
     }
     if (!on_node) core_.packets->know(device_addr);
     velo_peer& found = peers_.of(path, on_node ? uint32_t{node_index} : uint32_t{device_addr});
-    found.rank = address.rank;
+    found.rank = address.process.rank;
     found.attachable = attachable;
     if (!found.connected) {
         found.connected = true;
-        found.name = address.name;
-        found.job = address.job;
-        found.node = address.node;
+        found.name = address.process.name;
+        found.job = address.process.job;
+        found.node = address.process.node;
         found.pid = address.on_node.segment.pid;
         if (on_node) {
             uint64_t seen = 0;
             found.direct = core_.options.single_copy &&
                            core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
-                                                  address.probe_address, sizeof seen) == Status::kOk &&
-                           seen == address.probe;
+                                                  address.probe.address, sizeof seen) == Status::kOk &&
+                           seen == address.probe.value;
             if (core_.options.single_copy && !found.direct) denied_.report(found);
         } else {
             found.direct = core_.options.single_copy;
         }
-        if (core_.options.params.show_paths != 0) show_path(found, address, on_node);
+        if (core_.options.params.show_paths != 0) show_path(address, found);
     }
     found.context = context;
     peer = &found;
     return Status::kOk;
 }
 
+/// The peer's line with btl_velo_show_paths.
 template <class Core>
-void Connector<Core>::show_path(const velo_peer& peer, const EngineAddress& address, bool on_node) const {
+void Connector<Core>::show_path(const EngineAddress& address, const velo_peer& peer) const {
+    const bool on_node = peer.path == VELO_PATH_ON_NODE;
     const char* large = !peer.direct ? "copied chunks" : on_node ? "both ends (ring and CMA)" : "RMA gets";
-    const std::string nearness = nearness_text(core_.options.on_node.place, address.on_node.place);
-    core_.log(0, "velo: rank " + std::to_string(core_.options.identity.rank) + " (node " +
-                     std::to_string(core_.options.node) + ") -> rank " + std::to_string(address.rank) + " (node " +
-                     std::to_string(address.node) + "): " +
-                     (on_node ? "on-node ring" + nearness : std::string("VELO packets")) + ", large messages by " +
-                     large);
+    const auto place = [](uint32_t rank, uint32_t node) {
+        return std::to_string(rank) + " (node " + std::to_string(node) + ")";
+    };
+    core_.log(0, "velo: rank " + place(core_.options.identity.rank, core_.options.node) + " -> rank " +
+                     place(address.process.rank, address.process.node) + ": " +
+                     (on_node ? std::string("on-node ring") +
+                                    nearness_text(core_.options.on_node.place, address.on_node.place)
+                              : "VELO packets") +
+                     ", large messages by " + large);
 }
 
 /// The host will not use this peer again, unless it connects again. False: something of it is still pending,
