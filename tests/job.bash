@@ -134,6 +134,22 @@ said_pass() { grep -q '^PASS' "$log" && ! grep -q '^FAIL' "$log"; }
 # passes ARGUMENT...: the job passes.
 passes() { job "$@" && said_pass; }
 
+# again TIMES PATTERN COMMAND...: COMMAND, which is made again, at most so often, while its log has PATTERN: Open MPI itself
+# failed to start a process, and the run says nothing of velo. In between it calls before_again.
+hung='hung in PMIx_Init, before any BTL was loaded'  # spawned.h says it
+before_again() { :; }
+again() {
+    local times=$1 pattern=$2
+    shift 2
+    while true; do
+        why=
+        "$@" && return
+        ((times-- > 0)) && grep -q "$pattern" "$log" || return 1
+        printf 'AGAIN %s: a spawned process hung\n' "$name"
+        before_again
+    done
+}
+
 # --- Verdicts.
 
 passed=0

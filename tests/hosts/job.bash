@@ -73,18 +73,9 @@ run_job() {
     nothing_left && [[ $ok == yes ]]
 }
 
-# passes_again LAYOUT ARGUMENT...: a job that passes. Open MPI may fail to start a spawned process (spawned.h); such a
-# run says nothing about velo, and is made again.
-passes_again() {
-    local tries
-    for ((tries = 1; tries <= 3; ++tries)); do
-        why=
-        run_job "$@" && return
-        why=${why:-the program did not pass, or left something}
-        grep -q 'hung in PMIx_Init, before any BTL was loaded' "$log" || return
-        sweep
-    done
-}
+# passes_again LAYOUT ARGUMENT...: a job that passes.
+before_again() { sweep; }
+passes_again() { again 2 "$hung" run_job "$@" || why=${why:-the program did not pass, or left something}; }
 
 # case_on_hosts NAME COMMAND...: a case, behind which the hosts are clean.
 case_on_hosts() { try "$@" || sweep; }
