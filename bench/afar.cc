@@ -31,6 +31,7 @@
 
 namespace {
 
+using measuring::nap_at_barrier;
 using measuring::nap_until;
 using measuring::print;
 using measuring::seconds;
@@ -222,13 +223,7 @@ void measure_fetch(const std::string& label, int self) {
 
 // --- Many ranks.
 
-long memory_kib(const std::string& name) {
-    std::ifstream file("/proc/self/status");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with(name + ":")) return std::strtol(line.c_str() + name.size() + 1, nullptr, 10);
-    }
-    return -1;
-}
+double resident_kib() { return measuring::memory_kib("status", "VmRSS"); }
 
 /// Returns after a number of seconds, without a call into MPI.
 void compute(double length) {
@@ -265,12 +260,6 @@ double ping_pong_for(double length, bool leads, int peer) {
     return measuring::median(batches);
 }
 
-void nap_at_barrier() {
-    MPI_Request all = MPI_REQUEST_NULL;
-    MPI_Ibarrier(MPI_COMM_WORLD, &all);
-    nap_until(all);
-}
-
 void measure_incast(const std::string& label, double length, int self, int ranks) {
     constexpr int kMessages = 500;
     std::vector<char> memory(kIncastBytes);
@@ -286,9 +275,9 @@ void measure_incast(const std::string& label, double length, int self, int ranks
     nap_at_barrier();
     for (const bool incast : {false, true}) {
         if (self == 0) {
-            csv += row(label, "rss", incast ? 1 : 0, static_cast<double>(memory_kib("VmRSS")));
+            csv += row(label, "rss", incast ? 1 : 0, resident_kib());
             compute(length);
-            if (incast) csv += row(label, "rss", 2, static_cast<double>(memory_kib("VmRSS")));
+            if (incast) csv += row(label, "rss", 2, resident_kib());
         } else if (self <= 2) {
             const double us = ping_pong_for(length * 0.8, self == 1, 3 - self);
             if (self == 1) print(row(label, "others", incast ? 1 : 0, us));
@@ -298,7 +287,7 @@ void measure_incast(const std::string& label, double length, int self, int ranks
                 MPI_Recv(memory.data(), kIncastBytes, MPI_BYTE, MPI_ANY_SOURCE, kTag, MPI_COMM_WORLD,
                          MPI_STATUS_IGNORE);
             }
-            csv += row(label, "rss", 3, static_cast<double>(memory_kib("VmRSS")));
+            csv += row(label, "rss", 3, resident_kib());
         } else if (incast && self > 2) {
             std::vector<MPI_Request> requests(kMessages);
             for (MPI_Request& request : requests) {
@@ -313,19 +302,18 @@ void measure_incast(const std::string& label, double length, int self, int ranks
 
 void measure_peers(const std::string& label, int self, int ranks) {
     nap_at_barrier();
-    long before = 0;
+    double before = 0;
     char byte = 0;
     for (int peer = 1; peer < ranks; ++peer) {
         if (self == peer) MPI_Recv(&byte, 1, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (self == peer) MPI_Send(&byte, 1, MPI_BYTE, 0, kTag, MPI_COMM_WORLD);
         if (self != 0) continue;
-        if (peer == 2) before = memory_kib("VmRSS");  // the first one brings what all share
+        if (peer == 2) before = resident_kib();  // the first one brings what all share
         MPI_Send(&byte, 1, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
         MPI_Recv(&byte, 1, MPI_BYTE, peer, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     if (self == 0) {
-        const auto kib = static_cast<double>(memory_kib("VmRSS") - before);
-        print(row(label, "peer", static_cast<size_t>(ranks), kib / (ranks - 2)));
+        print(row(label, "peer", static_cast<size_t>(ranks), (resident_kib() - before) / (ranks - 2)));
     }
     nap_at_barrier();
 }

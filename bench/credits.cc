@@ -1,6 +1,6 @@
 /// The cost of credits: ns a packet that flow control takes on either side, in each mode.
 ///
-///   make -C build bench && build/bench/credits [--peers N] [--slots N] [--rounds N] [--csv]
+///   velo_bench credits [--peers 64] [--slots 58] [--rounds 9] [--csv]
 ///
 /// One core, no device, no memory traffic but flow control's own. A message has `packets` packets. Sender:
 /// sendable, packets_sent, what is piggybacked, and the credits that come back. Receiver: the packets reported as
@@ -8,11 +8,10 @@
 /// are medians of rounds in which the modes take turns. --csv: rows of measuring.h, where `size` is packets a message.
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
 #include <variant>
 #include <vector>
 
-#include "arguments.h"
+#include "commands.h"
 #include "measuring.h"
 #include "flowctl/flow_control.h"
 
@@ -25,39 +24,12 @@ using namespace velo::flowctl;
 
 constexpr uint32_t kMessages = 100'000;
 
-struct Settings {
+struct Options {
     uint32_t peers = 64;
     uint32_t slots = 58;
     uint32_t rounds = 9;
     bool csv = false;
 };
-
-[[noreturn]] void usage(const char* wrong) {
-    std::fprintf(stderr,
-                 "credits: %s\nusage: credits [--peers N] [--slots N] [--rounds N] [--csv], each a number from 1\n",
-                 wrong);
-    std::exit(2);
-}
-
-Settings parse(int count, char** arguments) {
-    Settings settings;
-    for (int at = 1; at < count; at += 2) {
-        const std::string_view name = arguments[at];
-        if (name == "--csv") {
-            settings.csv = true;
-            --at;
-            continue;
-        }
-        uint32_t* const value = name == "--peers"    ? &settings.peers
-                                : name == "--slots"  ? &settings.slots
-                                : name == "--rounds" ? &settings.rounds
-                                                     : nullptr;
-        if (value == nullptr || at + 1 == count) usage("an option that is not known, or without its value");
-        const std::string error = measuring::parse_number(name, arguments[at + 1], {.smallest = 1}, *value);
-        if (!error.empty()) usage(error.c_str());
-    }
-    return settings;
-}
 
 /// ns a packet.
 struct Cost {
@@ -110,32 +82,37 @@ Cost measure(const Plan& plan, uint32_t slots, uint32_t packets) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-    const Settings settings = parse(count, arguments);
+int bench::credits(int argc, char** argv) {
+    Options options;
+    take_options(argc, argv,
+                 {{"--peers", &options.peers, {.smallest = 1}},
+                  {"--slots", &options.slots, {.smallest = 1}},
+                  {"--rounds", &options.rounds, kRounds},
+                  {"--csv", &options.csv}});
     constexpr Mode kModes[] = {Mode::kNone, Mode::kStatic, Mode::kGrowing, Mode::kDynamic};
-    if (!settings.csv) {
-        std::printf("%u peers, %u slots each; ns a packet\n%-10s %8s %8s %10s\n", settings.peers, settings.slots,
+    if (!options.csv) {
+        std::printf("%u peers, %u slots each; ns a packet\n%-10s %8s %8s %10s\n", options.peers, options.slots,
                     "mode", "packets", "sender", "receiver");
     }
     for (const uint32_t packets : {1u, 2u, 37u}) {
         std::vector<double> sender[std::size(kModes)];
         std::vector<double> receiver[std::size(kModes)];
-        for (uint32_t round = 0; round < settings.rounds; ++round) {
+        for (uint32_t round = 0; round < options.rounds; ++round) {
             for (size_t mode = 0; mode < std::size(kModes); ++mode) {
                 const PlanResult result =
                     plan({.mode = kModes[mode],
-                          .peers = settings.peers,
-                          .slots_per_peer = settings.slots,
-                          .growing_start = settings.slots - kCreditSlotsDefault});
-                if (const auto* error = std::get_if<PlanError>(&result)) usage(error->message.c_str());
-                const Cost cost = measure(std::get<Plan>(result), settings.slots, packets);
+                          .peers = options.peers,
+                          .slots_per_peer = options.slots,
+                          .growing_start = options.slots - kCreditSlotsDefault});
+                if (const auto* error = std::get_if<PlanError>(&result)) fail(error->message);
+                const Cost cost = measure(std::get<Plan>(result), options.slots, packets);
                 sender[mode].push_back(cost.sender);
                 receiver[mode].push_back(cost.receiver);
             }
         }
         for (size_t mode = 0; mode < std::size(kModes); ++mode) {
             const std::string name(to_string(kModes[mode]));
-            if (settings.csv) {
+            if (options.csv) {
                 measuring::print(measuring::row(name, "core", "sender", packets, median(sender[mode])) +
                                  measuring::row(name, "core", "receiver", packets, median(receiver[mode])));
                 continue;

@@ -92,26 +92,19 @@ double behind(const Kind& kind, int depth, int self) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    measuring::Session session(argc, argv);
-    if (argc != 3) return session.refuse("depth: usage: mpirun -np 2 depth LABEL DEPTH");
-    int depth = 0;
-    std::string error = measuring::parse_number("DEPTH", argv[2], {.smallest = 0, .largest = 1u << 20}, depth);
-    if (error.empty() && session.ranks != 2) error = "two ranks are needed";
-    if (!error.empty()) return session.refuse("depth: " + error);
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    measuring::pin(session.self == 0 ? cpus.first : cpus.second);
-    std::string csv;
-    const auto line = [&] {
-        MPI_Request request;
-        if (session.self == 0 && cpus.first >= 0) csv += measuring::line_transfer_row(argv[1], "np2", cpus);
-        MPI_Ibarrier(MPI_COMM_WORLD, &request);
-        measuring::nap_until(request);
-    };
-    line();
+    const measuring::Session session(argc, argv);
+    measuring::Places given("depth", "LABEL DEPTH", argc, argv);
+    const std::string label = given.text();
+    const int depth = given.number<int>({.smallest = 0, .largest = 1u << 20});
+    given.require(session.ranks == 2, "two ranks are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
+    session.pin_pair();
+    std::string csv = measuring::line_row(session, label, session.name());
     for (const Kind& kind : kKinds) {
-        csv += measuring::row(argv[1], "np2", kind.name, static_cast<size_t>(depth), behind(kind, depth, session.self));
+        csv += measuring::row(label, session.name(), kind.name, static_cast<size_t>(depth),
+                              behind(kind, depth, session.self));
     }
-    line();
+    csv += measuring::line_row(session, label, session.name());
     if (session.self == 0) measuring::print(csv);
     return 0;
 }

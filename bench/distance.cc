@@ -1,24 +1,18 @@
 /// How near two CPUs are, over time: virtual CPUs move about, and every latency through shared memory moves with them.
 ///
-///   distance                                  an hour, a reading a second: each change, and a summary
-///   distance --seconds 60 --every 100 --csv   each reading
-///   distance --until far --seconds 600        ends as soon as they are far; status 1 if they never were
+///   velo_bench distance                                  an hour, a reading a second: each change, and a summary
+///   velo_bench distance --seconds 60 --every 100 --csv   each reading
+///   velo_bench distance --until far --seconds 600        ends as soon as they are far; status 1 if they never were
 ///
-/// A row of the CSV has the ms since the start as its size, and near or far as its place: near is a transfer of a cache
-/// line below 110 ns, as in bench/run compare.
+/// A row of the CSV has the ms since the start as its size, and near or far as its place. Status 2: wrong usage.
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 #include <thread>
 
-#include "arguments.h"
+#include "commands.h"
 #include "measuring.h"
 
 namespace {
-
-/// bench/velobench/compare_tables.py has the same number.
-constexpr double kNearNs = 110;
 
 struct Options {
     uint32_t seconds = 3600;
@@ -26,34 +20,6 @@ struct Options {
     std::string until;
     bool csv = false;
 };
-
-[[noreturn]] void fail(const std::string& why) {
-    std::fprintf(stderr, "distance: %s\n", why.c_str());
-    std::exit(2);
-}
-
-Options parse(int argc, char** argv) {
-    Options options;
-    const std::string error = measuring::parse_options(
-        argc, argv, "distance [--seconds N] [--every MS] [--until near|far] [--csv]", &options.csv,
-        [&](std::string_view name, std::string_view value) -> std::string {
-            if (name == "--seconds")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000},
-                                               options.seconds);
-            if (name == "--every")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1'000'000},
-                                               options.every_ms);
-            if (name == "--until") {
-                options.until = value;
-                if (value != "near" && value != "far")
-                    return "--until=" + std::string(value) + " is neither near nor far";
-                return {};
-            }
-            return measuring::unknown_option(name);
-        });
-    if (!error.empty()) fail(error);
-    return options;
-}
 
 /// Readings of one place.
 struct Place {
@@ -73,11 +39,16 @@ struct Place {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const Options options = parse(argc, argv);
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (cpus.second < 0) fail("there is one CPU only, so there is no distance");
-    measuring::pin(cpus.first);
+int bench::distance(int argc, char** argv) {
+    Options options;
+    take_options(argc, argv,
+                 {{"--seconds", &options.seconds, {.smallest = 1, .largest = 1'000'000}},
+                  {"--every", &options.every_ms, {.smallest = 1, .largest = 1'000'000}},
+                  {"--until", &options.until},
+                  {"--csv", &options.csv}});
+    if (!options.until.empty() && options.until != "near" && options.until != "far")
+        fail("--until=" + options.until + " is neither near nor far");
+    const measuring::Cpus cpus = two_cpus();
 
     Place places[] = {{"near"}, {"far"}};
     const Place* last = nullptr;
@@ -91,7 +62,7 @@ int main(int argc, char** argv) {
         const double at = measuring::seconds() - start;
         if (at >= options.seconds && reading != 0) break;
         const double ns = measuring::line_transfer_ns(cpus);
-        Place& place = places[ns < kNearNs ? 0 : 1];
+        Place& place = places[static_cast<size_t>(measuring::cores_of(ns))];
         place.ns.push_back(ns);
         if (options.csv) {
             measuring::print(measuring::row("distance", place.name, "line", static_cast<size_t>(at * 1e3), ns));

@@ -19,9 +19,9 @@
 
 namespace {
 
-using measuring::Cpus;
 using measuring::print;
 using measuring::seconds;
+using measuring::Session;
 
 constexpr int kTag = 1;
 constexpr int kMemoryBytes = 1024;
@@ -31,28 +31,12 @@ constexpr double kBatchSeconds = 0.005;
 /// Within this, all ranks of a job without a transport have come from MPI_Init, or have read their sizes.
 constexpr useconds_t kSettleUs = 500000;
 
-/// "Pss" or "Rss" of this process in KiB; -1 when the kernel does not say.
-long memory_kib(const std::string& name) {
-    std::ifstream file("/proc/self/smaps_rollup");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with(name + ":")) return std::strtol(line.c_str() + name.size() + 1, nullptr, 10);
-    }
-    return -1;
-}
-
-/// The name of the job, and "npN" for its ranks.
-struct Key {
-    std::string label;
-    std::string where;
-};
-
-std::string row(const Key& key, const char* measure, int size, double value) {
-    return measuring::row(key.label, key.where, measure, static_cast<size_t>(size), value);
-}
-
-std::string memory_rows(const Key& key, int exchanges) {
-    return row(key, "pss", exchanges, static_cast<double>(memory_kib("Pss"))) +
-           row(key, "rss", exchanges, static_cast<double>(memory_kib("Rss")));
+std::string memory_rows(const Session& session, const std::string& label, int exchanges) {
+    const auto row = [&](const char* measure, const char* name) {
+        return measuring::row(label, session.name(), measure, static_cast<size_t>(exchanges),
+                              measuring::memory_kib("smaps_rollup", name));
+    };
+    return row("pss", "Pss") + row("rss", "Rss");
 }
 
 /// With every other rank; MPI_Alltoall would pick algorithms in which some never meet.
@@ -71,23 +55,23 @@ void exchange(int self, int ranks, std::vector<char>& memory) {
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
 }
 
-void measure_memory(const Key& key, int self, int ranks) {
-    std::vector<char> memory(static_cast<size_t>(ranks) * kMemoryBytes, 1);
+void measure_memory(const Session& session, const std::string& label) {
+    std::vector<char> memory(static_cast<size_t>(session.ranks) * kMemoryBytes, 1);
     std::string csv;
     int done = 0;
     for (const int goal : {1, kExchanges}) {
-        for (; done < goal; ++done) exchange(self, ranks, memory);
+        for (; done < goal; ++done) exchange(session.self, session.ranks, memory);
         // A shared page counts by how many share it, so all must be there while each reads.
         MPI_Barrier(MPI_COMM_WORLD);
-        csv += memory_rows(key, goal);
+        csv += memory_rows(session, label, goal);
         MPI_Barrier(MPI_COMM_WORLD);
     }
     print(csv);
 }
 
-void measure_baseline(const Key& key) {
+void measure_baseline(const Session& session, const std::string& label) {
     usleep(kSettleUs);
-    const std::string csv = memory_rows(key, 0);
+    const std::string csv = memory_rows(session, label, 0);
     usleep(kSettleUs);
     print(csv);
 }
@@ -113,56 +97,39 @@ double timed_alltoall(int self, int bytes, std::vector<char>& out, std::vector<c
     return measuring::median(batches) * 1e6;
 }
 
-void measure_alltoall(const Key& key, int self, int ranks, int bytes) {
-    const Cpus cpus = measuring::choose_cpus();
-    std::string csv;
-    const auto line = [&] {
-        MPI_Request request;
-        if (self == 0 && cpus.first >= 0) {
-            const measuring::KeptAffinity kept;
-            measuring::pin(cpus.first);
-            csv += measuring::line_transfer_row(key.label, key.where, cpus);
-        }
-        MPI_Ibarrier(MPI_COMM_WORLD, &request);
-        measuring::nap_until(request);
-    };
-    line();
-    if (ranks == 2) measuring::pin(self == 0 ? cpus.first : cpus.second);
-    std::vector<char> out(static_cast<size_t>(ranks) * static_cast<size_t>(bytes), static_cast<char>(self));
+void measure_alltoall(const Session& session, const std::string& label, int bytes) {
+    std::string csv = measuring::line_row(session, label, session.name());
+    if (session.ranks == 2) session.pin_pair();
+    const auto block = static_cast<size_t>(bytes);
+    std::vector<char> out(static_cast<size_t>(session.ranks) * block, static_cast<char>(session.self));
     std::vector<char> in(out.size(), -1);
-    const double us = timed_alltoall(self, bytes, out, in);
-    for (int rank = 0; rank < ranks; ++rank) {
-        for (int i = 0; i < bytes; ++i) {
-            if (in[static_cast<size_t>(rank) * static_cast<size_t>(bytes) + static_cast<size_t>(i)] ==
-                static_cast<char>(rank)) {
-                continue;
-            }
-            std::fprintf(stderr, "everyone: byte %d from rank %d is wrong at rank %d\n", i, rank, self);
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        }
+    const double us = timed_alltoall(session.self, bytes, out, in);
+    for (size_t i = 0; i < in.size(); ++i) {
+        if (in[i] == static_cast<char>(i / block)) continue;
+        std::fprintf(stderr, "everyone: byte %zu from rank %zu is wrong at rank %d\n", i % block, i / block,
+                     session.self);
+        MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    line();
-    csv += row(key, "alltoall", bytes, us);
-    if (self == 0) print(csv);
+    csv += measuring::line_row(session, label, session.name()) +
+           measuring::row(label, session.name(), "alltoall", block, us);
+    if (session.self == 0) print(csv);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    const measuring::Session session(argc, argv);
+    const Session session(argc, argv);
     const std::string_view what = argc > 1 ? argv[1] : "";
-    const Key key = {argc > 2 ? argv[2] : "", "np" + std::to_string(session.ranks)};
-    if (what == "memory" && argc == 3) {
-        measure_memory(key, session.self, session.ranks);
-    } else if (what == "baseline" && argc == 3) {
-        measure_baseline(key);
-    } else if (what == "alltoall" && argc == 4) {
-        int bytes = 0;
-        const std::string error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, bytes);
-        if (!error.empty()) return session.refuse("everyone: " + error);
-        measure_alltoall(key, session.self, session.ranks, bytes);
-    } else {
-        return session.refuse("everyone: usage: everyone memory|baseline LABEL, everyone alltoall LABEL BYTES");
-    }
+    const bool alltoall = what == "alltoall";
+    const char* const words = alltoall ? "alltoall LABEL BYTES" : "memory|baseline|alltoall LABEL";
+    measuring::Places given("everyone", words, argc, argv);
+    (void)given.text();
+    const std::string label = given.text();
+    const int bytes = alltoall ? given.number<int>() : 0;
+    given.require(alltoall || what == "memory" || what == "baseline", "it measures memory, baseline or alltoall");
+    if (!given.error().empty()) return session.refuse(given.error());
+    if (alltoall) measure_alltoall(session, label, bytes);
+    if (what == "memory") measure_memory(session, label);
+    if (what == "baseline") measure_baseline(session, label);
     return 0;
 }

@@ -103,13 +103,6 @@ std::vector<double> receive(const Plan& plan) {
     return rates;
 }
 
-/// Ranks that wait for others sleep.
-void await_all() {
-    MPI_Request request{};
-    MPI_Ibarrier(MPI_COMM_WORLD, &request);
-    measuring::nap_until(request);
-}
-
 /// Before MPI_Init, since velo reads its parameters there.
 void limit_source(int argc, char** argv) {
     const char* text = std::getenv("OMPI_COMM_WORLD_RANK");
@@ -128,38 +121,29 @@ void limit_source(int argc, char** argv) {
 int main(int argc, char** argv) {
     limit_source(argc, argv);
     const measuring::Session session(argc, argv);
-    if (argc != 7) {
-        return session.refuse("fairness: usage: mpirun -np N fairness LABEL SLOW BYTES SECONDS RATE FACTOR");
-    }
+    measuring::Places given("fairness", "LABEL SLOW BYTES SECONDS RATE FACTOR", argc, argv);
+    const std::string label = given.text();
     Plan plan;
-    int seconds = 0, rate = 0, factor = 0;
-    std::string error = measuring::parse_number("SLOW", argv[2], {.smallest = 0, .largest = 1024}, plan.slow);
-    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, plan.bytes);
-    if (error.empty()) error = measuring::parse_number("SECONDS", argv[4], {.smallest = 1, .largest = 3600}, seconds);
-    if (error.empty()) error = measuring::parse_number("RATE", argv[5], {.smallest = 1, .largest = 1'000'000}, rate);
-    if (error.empty()) error = measuring::parse_number("FACTOR", argv[6], {.smallest = 1}, factor);
-    if (error.empty() && factor > rate) error = "a slow sender brings a byte per microsecond or more: lower FACTOR";
-    if (error.empty() && session.ranks < 1 + plan.senders()) error = "two ranks and SLOW more are needed";
-    if (!error.empty()) return session.refuse("fairness: " + error);
-    plan.seconds = seconds;
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (session.self == kReceiver) {
-        const measuring::KeptAffinity kept;
-        measuring::pin(cpus.first);
-        measuring::print(measuring::line_transfer_row(argv[1], "np" + std::to_string(session.ranks), cpus));
-    }
-    await_all();
+    plan.slow = given.number<int>({.smallest = 0, .largest = 1024});
+    plan.bytes = given.number<int>();
+    plan.seconds = given.number<int>({.smallest = 1, .largest = 3600});
+    const int rate = given.number<int>({.smallest = 1, .largest = 1'000'000});
+    const int factor = given.number<int>();
+    given.require(factor <= rate, "a slow sender brings a byte per microsecond or more: lower FACTOR");
+    given.require(session.ranks >= 1 + plan.senders(), "two ranks and SLOW more are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
+    measuring::print(measuring::line_row(session, label, session.name()));
     if (session.self == kReceiver) {
         std::string rows;
         int sender = kFast;
         for (const double value : receive(plan)) {
-            rows += measuring::row(argv[1], std::to_string(sender++) + "-0", "rate", static_cast<size_t>(plan.bytes),
+            rows += measuring::row(label, std::to_string(sender++) + "-0", "rate", static_cast<size_t>(plan.bytes),
                                    value);
         }
         measuring::print(rows);
     } else if (session.self <= plan.senders()) {
         send(plan, session.self != kFast);
     }
-    await_all();
+    measuring::nap_at_barrier();
     return 0;
 }

@@ -30,11 +30,12 @@ class Growth {
   public:
     Growth() {
         std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew (proc(5))
-        before_ = measuring::peak_bytes();
+        before_ = peak();
     }
-    [[nodiscard]] double bytes() const { return std::max(0.0, measuring::peak_bytes() - before_); }
+    [[nodiscard]] double bytes() const { return std::max(0.0, peak() - before_); }
 
   private:
+    static double peak() { return 1024 * measuring::memory_kib("status", "VmHWM"); }
     double before_;
 };
 
@@ -111,12 +112,12 @@ void meet(int self, int ranks, size_t bytes) {
 
 int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
-    if (argc != 4) return session.refuse("flood: usage: mpirun -np N flood LABEL COUNT BYTES");
-    uint32_t count = 0, bytes = 0;
-    std::string error = measuring::parse_number("COUNT", argv[2], {.smallest = 1, .largest = 1u << 30}, count);
-    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 0, .largest = 1u << 20}, bytes);
-    if (error.empty() && session.ranks < 2) error = "two ranks or more are needed";
-    if (!error.empty()) return session.refuse("flood: " + error);
+    measuring::Places given("flood", "LABEL COUNT BYTES", argc, argv);
+    const std::string label = given.text();
+    const auto count = given.number<uint32_t>({.smallest = 1, .largest = 1u << 30});
+    const auto bytes = given.number<uint32_t>({.smallest = 0, .largest = 1u << 20});
+    given.require(session.ranks >= 2, "two ranks or more are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
     const uint32_t each = std::max(1u, count / static_cast<uint32_t>(session.ranks - 1));
     meet(session.self, session.ranks, bytes);
     double sender = 0;
@@ -138,7 +139,7 @@ int main(int argc, char** argv) {
     const double grown = growth.bytes();
     MPI_Reduce(&sender, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     const auto row = [&](const char* measure, double value) {
-        return measuring::row(argv[1], "np" + std::to_string(session.ranks), measure, bytes, value);
+        return measuring::row(label, session.name(), measure, bytes, value);
     };
     measuring::print(row("receiver", grown) + row("sender", most) + row("s", taken));
     return 0;

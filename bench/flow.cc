@@ -22,7 +22,6 @@
 
 namespace {
 
-using measuring::Cpus;
 using measuring::seconds;
 
 constexpr int kTag = 1;
@@ -44,35 +43,17 @@ bool is_pair_task(std::string_view task) { return task == "latency" || is_window
 
 /// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
 std::string parse(int argc, char** argv, int ranks, Options& options) {
-    using measuring::parse_number;
-    using measuring::parse_numbers;
-    const auto all = static_cast<uint64_t>(ranks);
-    for (int i = 1; i < argc; i += 2) {
-        const std::string_view name = argv[i];
-        if (i + 1 == argc) return std::string(name) + " lacks its value";
-        const std::string_view value = argv[i + 1];
-        std::string error;
-        if (name == "--label") {
-            options.label = value;
-        } else if (name == "--tasks") {
-            options.tasks = measuring::split(value, ',');
-        } else if (name == "--sizes") {
-            error = parse_numbers(name, value, {.smallest = 1, .largest = 1 << 24}, options.sizes);
-        } else if (name == "--windows") {
-            error = parse_numbers(name, value, {.smallest = 1, .largest = 1000}, options.windows);
-        } else if (name == "--active") {
-            error = parse_numbers(name, value, {.smallest = 2, .largest = all}, options.active);
-        } else if (name == "--batches") {
-            error = parse_number(name, value, {.smallest = 1, .largest = 10'000}, options.batches);
-        } else if (name == "--batch-us") {
-            error = parse_number(name, value, {.smallest = 1, .largest = 1'000'000}, options.batch_us);
-        } else if (name == "--warm-us") {
-            error = parse_number(name, value, {.smallest = 1, .largest = 10'000'000}, options.warm_us);
-        } else {
-            return std::string(name) + " is unknown; the head of the source names all";
-        }
-        if (!error.empty()) return error;
-    }
+    const std::string error = measuring::read_options(
+        argc, argv,
+        {{"--label", &options.label},
+         {"--tasks", &options.tasks},
+         {"--sizes", &options.sizes, {.smallest = 1, .largest = 1 << 24}},
+         {"--windows", &options.windows, {.smallest = 1, .largest = 1000}},
+         {"--active", &options.active, {.smallest = 2, .largest = static_cast<uint64_t>(ranks)}},
+         {"--batches", &options.batches, {.smallest = 1, .largest = 10'000}},
+         {"--batch-us", &options.batch_us, {.smallest = 1, .largest = 1'000'000}},
+         {"--warm-us", &options.warm_us, {.smallest = 1, .largest = 10'000'000}}});
+    if (!error.empty()) return error;
     if (ranks < 2) return "two ranks are needed";
     if (options.tasks.empty() || options.sizes.empty()) return "--tasks and --sizes must be given";
     for (const std::string& task : options.tasks) {
@@ -241,59 +222,40 @@ double value_of(std::string_view task, double taken_s, int bytes, int window) {
 }
 
 /// All ranks of the job call this; those without a part sleep until it is over.
-std::string measure(const Options& options, std::string_view task, int active, int bytes, int window,
-                    const Cpus& cpus) {
-    int self = 0, ranks = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &self);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+std::string measure(const measuring::Session& session, const Options& options, std::string_view task, int active,
+                    int bytes, int window) {
+    const int self = session.self;
     MPI_Comm comm = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, self < active ? 0 : MPI_UNDEFINED, self, &comm);
     std::string row;
     if (comm != MPI_COMM_NULL) {
         const measuring::KeptAffinity kept;
-        if (active == 2) measuring::pin(self == 0 ? cpus.first : cpus.second);
+        if (active == 2) session.pin_pair();
         Group group(comm, bytes, window);
         const double taken_s =
             timed(comm, group.leads(), options, [&](int count) { group.run(task, count); });
         if (!group.verify(task)) MPI_Abort(MPI_COMM_WORLD, 1);
-        row = measuring::row(options.label, "np" + std::to_string(ranks) + "/" + std::to_string(active),
+        row = measuring::row(options.label, session.name() + "/" + std::to_string(active),
                              is_windowed(task) ? std::string(task) + "-" + std::to_string(window) : std::string(task),
                              static_cast<size_t>(bytes), value_of(task, taken_s, bytes, window));
     }
-    MPI_Request all;
-    MPI_Ibarrier(MPI_COMM_WORLD, &all);
-    measuring::nap_until(all);
+    measuring::nap_at_barrier();
     if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
     return row;
 }
 
-/// The first rank measures while the others sleep.
-std::string line_transfer(const Options& options, int self, int ranks, const Cpus& cpus) {
-    std::string row;
-    if (self == 0 && cpus.first >= 0) {
-        const measuring::KeptAffinity kept;
-        measuring::pin(cpus.first);
-        row = measuring::line_transfer_row(options.label, "np" + std::to_string(ranks), cpus);
-    }
-    MPI_Request all;
-    MPI_Ibarrier(MPI_COMM_WORLD, &all);
-    measuring::nap_until(all);
-    return row;
-}
-
-std::string measure_all(const Options& options, int self, int ranks) {
-    const Cpus cpus = measuring::choose_cpus();
-    std::string csv = line_transfer(options, self, ranks, cpus);
+std::string measure_all(const measuring::Session& session, const Options& options) {
+    std::string csv = measuring::line_row(session, options.label, session.name());
     for (const std::string& task : options.tasks) {
         for (const int bytes : options.sizes) {
             for (const int active : is_pair_task(task) ? std::vector<int>{2} : options.active) {
                 for (const int window : is_windowed(task) ? options.windows : std::vector<int>{1}) {
-                    csv += measure(options, task, active, bytes, window, cpus);
+                    csv += measure(session, options, task, active, bytes, window);
                 }
             }
         }
     }
-    return csv + line_transfer(options, self, ranks, cpus);
+    return csv + measuring::line_row(session, options.label, session.name());
 }
 
 }  // namespace
@@ -303,7 +265,7 @@ int main(int argc, char** argv) {
     Options options;
     const std::string error = parse(argc, argv, session.ranks, options);
     if (!error.empty()) return session.refuse("flow: " + error);
-    const std::string csv = measure_all(options, session.self, session.ranks);
+    const std::string csv = measure_all(session, options);
     if (session.self == 0) measuring::print(csv);
     return 0;
 }

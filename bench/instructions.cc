@@ -56,11 +56,10 @@ extern "C" {
 
 int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
-    int windows = 0;
-    if (argc != 2) return session.refuse("instructions: usage: mpirun -np 2 instructions WINDOWS");
-    const std::string error = measuring::parse_number("WINDOWS", argv[1], {.smallest = 1}, windows);
-    if (!error.empty()) return session.refuse("instructions: " + error);
-    if (session.ranks != 2) return session.refuse("instructions: two ranks are needed");
+    measuring::Places given("instructions", "WINDOWS", argc, argv);
+    const int windows = given.number<int>();
+    given.require(session.ranks == 2, "two ranks are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
     for (int window = 0; window < kFirstWindows; ++window) {
         run_window(session.self, send_window, post_window, complete_window);
     }

@@ -35,18 +35,18 @@ void receive_all(int messages, int ranks, std::vector<char>& data) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    measuring::Session session(argc, argv);
-    if (argc != 5) return session.refuse("killer: usage: mpirun -np N killer LABEL MESSAGES BYTES RUNS");
-    int messages = 0, bytes = 0, runs = 0;
-    std::string error = measuring::parse_number("MESSAGES", argv[2], {.smallest = 1, .largest = 1u << 24}, messages);
-    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 0, .largest = 1u << 30}, bytes);
-    if (error.empty()) error = measuring::parse_number("RUNS", argv[4], {.smallest = 1, .largest = 1u << 20}, runs);
-    if (error.empty() && session.ranks < 2) error = "two ranks or more are needed";
-    if (!error.empty()) return session.refuse("killer: " + error);
+    const measuring::Session session(argc, argv);
+    measuring::Places given("killer", "LABEL MESSAGES BYTES RUNS", argc, argv);
+    const std::string label = given.text();
+    const int messages = given.number<int>({.smallest = 1, .largest = 1u << 24});
+    const int bytes = given.number<int>({.smallest = 0, .largest = 1u << 30});
+    const int runs = given.number<int>({.smallest = 1, .largest = 1u << 20});
+    given.require(session.ranks >= 2, "two ranks or more are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
     std::vector<char> data(static_cast<size_t>(bytes), 1);
     const double all = static_cast<double>(messages) * (session.ranks - 1);
     double least = 1e9;
-    const double before = measuring::resident_bytes();
+    const double before = measuring::memory_kib("status", "VmRSS");
     for (int run = 0; run < runs; ++run) {
         MPI_Barrier(MPI_COMM_WORLD);
         const double start = measuring::seconds();
@@ -60,9 +60,9 @@ int main(int argc, char** argv) {
     }
     if (session.self == 0) {
         const auto row = [&](const char* measure, double value) {
-            return measuring::row(argv[1], std::to_string(messages), measure, data.size(), value);
+            return measuring::row(label, std::to_string(messages), measure, data.size(), value);
         };
-        const double grown = std::max(0.0, measuring::resident_bytes() - before);
+        const double grown = std::max(0.0, 1024 * (measuring::memory_kib("status", "VmRSS") - before));
         measuring::print(row("us", least / all * 1e6) + row("grown", grown / all));
     }
     return 0;

@@ -1,6 +1,6 @@
 /// The cost of matching a message behind others that wait, for each kind of receive.
 ///
-///   bench/matching [--depths 0,10,1000,10000,100000] [--rounds 5] [--csv]
+///   velo_bench matching [--depths 0,10,1000,10000,100000] [--rounds 5] [--csv]
 ///
 /// One process, one CPU; no message moves. A message and its receive meet 1,000 times while `depth` others are in
 /// the same queue, each with a tag of its own. Measures, in ns a message, the median over rounds:
@@ -12,11 +12,11 @@
 ///   drain, any source       as many messages as the depth come, and receives of any source take them
 /// --csv: rows of measuring.h, with the depth as size.
 #include <algorithm>
-#include <cstdlib>
+#include <cstdio>
 #include <functional>
 #include <map>
 
-#include "arguments.h"
+#include "commands.h"
 #include "match/posted_queue.h"
 #include "match/unexpected_queue.h"
 #include "measuring.h"
@@ -28,32 +28,11 @@ using namespace velo::match;
 constexpr uint32_t kMeetings = 1000;
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
-[[noreturn]] void fail(const std::string& why) {
-    std::fprintf(stderr, "matching: %s\n", why.c_str());
-    std::exit(2);
-}
-
 struct Options {
     std::vector<uint32_t> depths = {0, 10, 1000, 10000, 100000};
     uint32_t rounds = 5;
     bool csv = false;
 };
-
-Options parse(int argc, char** argv) {
-    Options options;
-    const std::string error = measuring::parse_options(
-        argc, argv, "matching [--depths LIST] [--rounds N] [--csv]", &options.csv,
-        [&](std::string_view name, std::string_view value) -> std::string {
-            if (name == "--depths")
-                return measuring::parse_numbers(name, value, {.smallest = 0, .largest = 10'000'000},
-                                                options.depths);
-            if (name == "--rounds")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-            return measuring::unknown_option(name);
-        });
-    if (!error.empty()) fail(error);
-    return options;
-}
 
 Envelope message(uint32_t tag) { return {.context = 1, .source = 3, .tag = static_cast<int32_t>(tag)}; }
 Envelope receive(uint32_t tag, Kind kind) { return opened(message(tag), kind); }
@@ -68,19 +47,19 @@ double posted(uint32_t depth, Kind kind) {
     const double begin = measuring::seconds();
     for (uint32_t i = 0; i < kMeetings; ++i) {
         queue.post(own, receive(depth + i, kind));
-        if (queue.take(message(depth + i)) != &own) fail("another receive was found");
+        if (queue.take(message(depth + i)) != &own) bench::fail("another receive was found");
     }
     return ns_each(begin, kMeetings);
 }
 
 void arrive(UnexpectedQueue<>& queue, uint32_t tag) {
-    if (queue.add(message(tag)) == kNoRecord) fail("there is no memory for a record");
+    if (queue.add(message(tag)) == kNoRecord) bench::fail("there is no memory for a record");
 }
 
 void expect(UnexpectedQueue<>& queue, uint32_t tag, Kind kind) {
     const RecordRef found = queue.find(receive(tag, kind));
     const bool right = found != kNoRecord && queue.at(found).envelope.tag == static_cast<int32_t>(tag);
-    if (!right) fail("another message was found");
+    if (!right) bench::fail("another message was found");
     queue.remove(found);
 }
 
@@ -113,8 +92,12 @@ double drain(uint32_t depth, Kind kind) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const Options options = parse(argc, argv);
+int bench::matching(int argc, char** argv) {
+    Options options;
+    take_options(argc, argv,
+                 {{"--depths", &options.depths, {.smallest = 0, .largest = 10'000'000}},
+                  {"--rounds", &options.rounds, kRounds},
+                  {"--csv", &options.csv}});
     measuring::pin(measuring::choose_cpus().first);
     struct Measure {
         const char* name;

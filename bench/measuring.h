@@ -126,6 +126,14 @@ inline double line_transfer_ns(const Cpus& cpus) {
     return median(batches);
 }
 
+/// CPUs are far from this number of ns for a cache line on (NEAR_NS in bench/velobench/compare_tables.py).
+inline constexpr double kFarNs = 110;
+
+/// Figures with near CPUs and with far ones do not compare.
+enum class Cores { kNear, kFar };
+inline Cores cores_of(double line_ns) { return line_ns < kFarNs ? Cores::kNear : Cores::kFar; }
+inline const char* to_string(Cores cores) { return cores == Cores::kNear ? "near" : "far"; }
+
 /// A line of the CSV that every probe prints, and bench/velobench/rows.py reads: label,where,measure,size,value.
 ///   label    the caller's name of the job or the way: a transport, a mode of flow control
 ///   where    the ranks: a pair (0-1), all of a job (np8), the active ones of it (np16/8); or the cores (near, far)

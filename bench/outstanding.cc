@@ -14,11 +14,12 @@
 namespace {
 
 using measuring::print;
-using measuring::resident_bytes;
 using measuring::seconds;
 
 constexpr int kTag = 1;
 constexpr useconds_t kLookUs = 10000;
+
+double resident_bytes() { return 1024 * measuring::memory_kib("status", "VmRSS"); }
 
 void send_all(const std::string& label, int count, int bytes, const std::string& file) {
     // The program's own memory is touched before.
@@ -56,27 +57,23 @@ void receive_all(int count, int bytes, const std::string& file) {
 
 int main(int argc, char** argv) {
     const measuring::Session session(argc, argv);
-    if (argc != 5) return session.refuse("outstanding: usage: mpirun -np 2 outstanding LABEL COUNT BYTES FILE");
-    int count = 0, bytes = 0;
-    std::string error = measuring::parse_number("COUNT", argv[2], {.smallest = 1}, count);
-    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, bytes);
-    if (error.empty() && session.ranks != 2) error = "two ranks are needed";
-    if (!error.empty()) return session.refuse("outstanding: " + error);
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (session.self == 0) {
-        const measuring::KeptAffinity kept;
-        measuring::pin(cpus.first);
-        print(measuring::line_transfer_row(argv[1], "0-1", cpus));
-    }
-    measuring::pin(session.self == 0 ? cpus.first : cpus.second);
+    measuring::Places given("outstanding", "LABEL COUNT BYTES FILE", argc, argv);
+    const std::string label = given.text();
+    const int count = given.number<int>();
+    const int bytes = given.number<int>();
+    const std::string file = given.text();
+    given.require(session.ranks == 2, "two ranks are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
+    print(measuring::line_row(session, label, "0-1"));
+    session.pin_pair();
     // The pair has met, and what a first message allocates is there.
     char token = 1;
     MPI_Sendrecv_replace(&token, 1, MPI_BYTE, 1 - session.self, kTag, 1 - session.self, kTag, MPI_COMM_WORLD,
                          MPI_STATUS_IGNORE);
     if (session.self == 0) {
-        send_all(argv[1], count, bytes, argv[4]);
+        send_all(label, count, bytes, file);
     } else {
-        receive_all(count, bytes, argv[4]);
+        receive_all(count, bytes, file);
     }
     return 0;
 }

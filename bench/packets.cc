@@ -1,7 +1,7 @@
 /// The cost of a message between two processes over the device, below MPI: by mode of flow control, size of the mailbox
 /// and length.
 ///
-///   bench/packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5] [--csv]
+///   velo_bench packets [--modes none,static,dynamic] [--slots 0] [--sizes 8,256,1024,2048] [--rounds 5] [--csv]
 ///
 /// Two engines in two processes, pinned to two CPUs, each on a node of its own. --slots: of the whole mailbox; 0: what
 /// the mode has by itself. one way: half of a ping-pong, ns. streaming: windows of 64 messages, which the other side
@@ -9,18 +9,12 @@
 /// without the header, of as many bytes as ob1's. Medians over rounds, in which all rows take turns. A round counts
 /// where a cache line took less than 110 ns from CPU to CPU before and after it ("near"), or neither time ("far").
 /// --csv: medians as rows of measuring.h, labelled MODE-SLOTS.
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <array>
-#include <csignal>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
 #include <map>
 
-#include "arguments.h"
+#include "commands.h"
 #include "engines.h"
 #include "measuring.h"
 #include "velo/velo.h"
@@ -33,14 +27,8 @@ constexpr uint32_t kWindow = 64;
 constexpr int kBatches = 15;
 constexpr uint32_t kRoundTrips = 1000;  ///< of a batch
 constexpr uint32_t kWindows = 100;      ///< of a batch
-constexpr double kNearNs = 110;
 constexpr unsigned kSecondsMax = 60;  ///< of one row in one round
 constexpr uint8_t kTag = 1;
-
-[[noreturn]] void fail(const std::string& why) {
-    std::fprintf(stderr, "packets: %s\n", why.c_str());
-    std::exit(2);
-}
 
 struct Options {
     std::vector<std::string> modes = {"none", "static", "dynamic"};
@@ -50,79 +38,25 @@ struct Options {
     bool csv = false;
 };
 
-Options parse(int argc, char** argv) {
-    Options options;
-    const std::string error = measuring::parse_options(
-        argc, argv, "packets [--modes LIST] [--slots LIST] [--sizes LIST] [--rounds N] [--csv]", &options.csv,
-        [&](std::string_view name, std::string_view value) -> std::string {
-            if (name == "--modes") {
-                options.modes = measuring::split(value, ',');
-                return {};
-            }
-            if (name == "--slots")
-                return measuring::parse_numbers(name, value, {.largest = 65535}, options.slots);
-            if (name == "--sizes")
-                return measuring::parse_numbers(name, value, {.largest = kBytesMax}, options.sizes);
-            if (name == "--rounds")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-            return measuring::unknown_option(name);
-        });
-    if (!error.empty()) fail(error);
-    return options;
-}
-
 /// Between the two processes.
-struct Meeting {
-    struct Address {
-        std::array<char, VELO_ADDRESS_BYTES_MAX> data;
-        size_t bytes;
-    };
+struct Shared : bench::Meeting {
     uint32_t job = 0;
-    std::array<Address, 2> addresses = {};
-    std::array<std::atomic<uint32_t>, 2> step = {};
+    std::array<bench::Address, 2> addresses = {};
 };
 
 /// One of the two processes.
 class Side {
   public:
-    Side(Meeting& meeting, uint32_t rank, const std::string& mode, uint32_t slots) : meeting_(meeting), rank_(rank) {
-        velo_params_t params;
-        velo_params_default(&params);
-        params.ranks_per_node = 1;
-        params.flow_control = mode.c_str();
-        params.slots = static_cast<int>(slots);
-        params.on_node_message_bytes_max = params.device_message_bytes_max = kBytesMax + kHeaderBytes;
-        const velo_identity_t identity = measuring::identity_of(rank, 2, meeting.job);
-        velo_host_t host = {};
-        host.context = this;
-        host.accepts = [](void*, uint8_t) { return true; };
-        host.receive = [](void* self, velo_path_t, void*, uint8_t, void* data, size_t bytes) {
-            static_cast<Side*>(self)->receive(data, bytes);
-        };
-        host.sent = [](void* self, velo_send_t*, int) { --static_cast<Side*>(self)->queued_; };
-        host.rma_done = [](void*, velo_rma_t*, int) {};
-        host.log = [](void*, int, const char* line) { std::fprintf(stderr, "%s\n", line); };
-        char error[512] = "";
-        engine_ = velo_open(&params, &identity, &host, error, sizeof error);
-        if (engine_ == nullptr) fail(error);
-        Meeting::Address& own = meeting.addresses[rank];
-        own.bytes = velo_address(engine_, own.data.data(), own.data.size());
+    Side(Shared& shared, uint32_t rank, const std::string& mode, uint32_t slots)
+        : shared_(shared), rank_(rank), engine_(params_of(mode, slots), rank, 2, shared.job, host()) {
+        engine_.publish(shared.addresses[rank]);
         meet();
-        const Meeting::Address& other = meeting.addresses[1 - rank];
-        const int status =
-            velo_connect(engine_, other.data.data(), other.bytes, true, nullptr, &peer_, error, sizeof error);
-        if (status != VELO_OK) fail(error);
-        if (velo_peer_path(peer_) != VELO_PATH_DEVICE) fail("the other process is not reached through the device");
+        engine_.connect(shared.addresses[1 - rank]);
         meet();
     }
-    Side(const Side&) = delete;
-    Side& operator=(const Side&) = delete;
-    ~Side() { velo_close(engine_); }
 
-    /// Neither process goes on before the other one is here.
     void meet() {
-        const uint32_t step = ++meeting_.step[rank_];
-        while (meeting_.step[1 - rank_].load() < step) velo_progress(engine_);
+        shared_.meet(rank_, [this] { engine_.progress(); });
     }
 
     double one_way_ns(uint32_t bytes) {
@@ -140,7 +74,7 @@ class Side {
                    for (uint32_t i = 0; i < kWindows; ++i) {
                        if (rank_ == 0) {
                            for (uint32_t k = 0; k < kWindow; ++k) send_or_queue(bytes, k);
-                           while (queued_ != 0) velo_progress(engine_);
+                           while (queued_ != 0) engine_.progress();
                            await(1);
                        } else {
                            await(kWindow);
@@ -151,6 +85,23 @@ class Side {
     }
 
   private:
+    static velo_params_t params_of(const std::string& mode, uint32_t slots) {
+        velo_params_t params;
+        velo_params_default(&params);
+        params.flow_control = mode.c_str();
+        params.slots = static_cast<int>(slots);
+        params.on_node_message_bytes_max = params.device_message_bytes_max = kBytesMax + kHeaderBytes;
+        return params;
+    }
+    velo_host_t host() {
+        velo_host_t host = {};
+        host.context = this;
+        host.receive = [](void* self, velo_path_t, void*, uint8_t, void* data, size_t bytes) {
+            static_cast<Side*>(self)->receive(data, bytes);
+        };
+        host.sent = [](void* self, velo_send_t*, int) { --static_cast<Side*>(self)->queued_; };
+        return host;
+    }
     /// Measures a batch, which both begin together.
     template <class Batch>
     double median_seconds(Batch&& batch) {
@@ -169,28 +120,30 @@ class Side {
     }
     void await(uint32_t messages) {
         awaited_ += messages;
-        while (received_ < awaited_) velo_progress(engine_);
+        while (received_ < awaited_) engine_.progress();
+    }
+    bool try_send(uint32_t bytes) {
+        return velo_try_send(engine_.get(), engine_.peer(), kTag, header_.data(), kHeaderBytes, data_.data(), bytes) ==
+               VELO_OK;
     }
     void send_now(uint32_t bytes) {
-        while (velo_try_send(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) != VELO_OK)
-            velo_progress(engine_);
+        while (!try_send(bytes)) engine_.progress();
     }
     void send_or_queue(uint32_t bytes, uint32_t place) {
-        if (velo_try_send(engine_, peer_, kTag, header_.data(), kHeaderBytes, data_.data(), bytes) == VELO_OK) return;
+        if (try_send(bytes)) return;
         std::memcpy(fragments_[place].data(), header_.data(), kHeaderBytes);
         std::memcpy(fragments_[place].data() + kHeaderBytes, data_.data(), bytes);
         velo_send_t& send = sends_[place];
         send = {};
         send.data[0] = fragments_[place].data();
         send.bytes[0] = kHeaderBytes + bytes;
-        if (!velo_send(engine_, peer_, &send, kTag)) ++queued_;
+        if (!velo_send(engine_.get(), engine_.peer(), &send, kTag)) ++queued_;
     }
 
     using Message = std::array<std::byte, kHeaderBytes + kBytesMax>;
-    Meeting& meeting_;
+    Shared& shared_;
     uint32_t rank_;
-    velo_engine_t* engine_ = nullptr;
-    velo_peer_t* peer_ = nullptr;
+    bench::Engine engine_;
     uint64_t received_ = 0;
     uint64_t awaited_ = 0;
     uint32_t queued_ = 0;
@@ -209,46 +162,36 @@ struct Figures {
 /// Of each length.
 std::vector<Figures> measure(const Options& options, const std::string& mode, uint32_t slots,
                              const measuring::Cpus& cpus) {
-    void* const memory =
-        mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) fail("no memory");
-    auto& meeting = *new (memory) Meeting{.job = static_cast<uint32_t>(getpid())};
+    auto& shared = bench::shared_object<Shared>();
+    shared.job = static_cast<uint32_t>(getpid());
     std::vector<Figures> figures;
-    const auto run = [&](uint32_t rank) {
+    std::fflush(stdout);
+    bench::run_both(cpus, [&](uint32_t rank, pid_t) {
         alarm(kSecondsMax);
-        Side side(meeting, rank, mode, slots);
+        Side side(shared, rank, mode, slots);
         for (const uint32_t bytes : options.sizes) {
             Figures of_length = {.one_way_ns = side.one_way_ns(bytes), .stream_mbps = side.stream_mbps(bytes)};
             figures.push_back(of_length);
         }
         side.meet();
         alarm(0);
-    };
-    std::fflush(stdout);
-    const pid_t child = fork();
-    if (child < 0) fail("no second process");
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        measuring::pin(cpus.second);
-        run(1);
-        std::_Exit(0);
-    }
-    run(0);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (status != 0) fail("the other process failed");
-    munmap(memory, sizeof(Meeting));
+    });
     return figures;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const Options options = parse(argc, argv);
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (cpus.second < 0) fail("two CPUs are needed, and fewer are allowed");
-    measuring::pin(cpus.first);
+int bench::packets(int argc, char** argv) {
+    Options options;
+    take_options(argc, argv,
+                 {{"--modes", &options.modes},
+                  {"--slots", &options.slots, {.largest = 65535}},
+                  {"--sizes", &options.sizes, {.largest = kBytesMax}},
+                  {"--rounds", &options.rounds, kRounds},
+                  {"--csv", &options.csv}});
+    const measuring::Cpus cpus = two_cpus();
     struct Row {
+        measuring::Cores cores;
         std::string mode;
         uint32_t slots;
         uint32_t bytes;
@@ -259,17 +202,17 @@ int main(int argc, char** argv) {
         std::vector<double> stream_mbps;
         std::vector<double> line_ns;
     };
-    std::map<Row, Measured> near;
-    std::map<Row, Measured> far;
+    std::map<Row, Measured> rows;
     for (uint32_t round = 0; round < options.rounds; ++round) {
         for (const std::string& mode : options.modes) {
             for (const uint32_t slots : options.slots) {
                 const double before = measuring::line_transfer_ns(cpus);
                 const std::vector<Figures> figures = measure(options, mode, slots, cpus);
                 const double after = measuring::line_transfer_ns(cpus);
-                if ((before < kNearNs) != (after < kNearNs)) continue;
+                const measuring::Cores cores = measuring::cores_of(before);
+                if (cores != measuring::cores_of(after)) continue;
                 for (size_t i = 0; i < options.sizes.size(); ++i) {
-                    Measured& row = (before < kNearNs ? near : far)[{mode, slots, options.sizes[i]}];
+                    Measured& row = rows[{cores, mode, slots, options.sizes[i]}];
                     row.one_way_ns.push_back(figures[i].one_way_ns);
                     row.stream_mbps.push_back(figures[i].stream_mbps);
                     row.line_ns.push_back((before + after) / 2);
@@ -281,22 +224,20 @@ int main(int argc, char** argv) {
         std::printf("%-5s %-9s %8s %8s %8s %12s %15s %8s\n", "cores", "mode", "slots", "bytes", "rounds", "one way, ns",
                     "streaming, MB/s", "line, ns");
     }
-    for (const auto* rows : {&near, &far}) {
-        const char* const cores = rows == &near ? "near" : "far";
-        for (const auto& [row, measured] : *rows) {
-            const double one_way = measuring::median(measured.one_way_ns);
-            const double streaming = measuring::median(measured.stream_mbps);
-            const double line = measuring::median(measured.line_ns);
-            if (options.csv) {
-                const std::string label = row.mode + "-" + std::to_string(row.slots);
-                measuring::print(measuring::row(label, cores, "one_way", row.bytes, one_way) +
-                                 measuring::row(label, cores, "streaming", row.bytes, streaming) +
-                                 measuring::row(label, cores, "line", row.bytes, line));
-                continue;
-            }
-            std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", cores, row.mode.c_str(), row.slots, row.bytes,
-                        measured.line_ns.size(), one_way, streaming, line);
+    for (const auto& [row, measured] : rows) {
+        const char* const cores = to_string(row.cores);
+        const double one_way = measuring::median(measured.one_way_ns);
+        const double streaming = measuring::median(measured.stream_mbps);
+        const double line = measuring::median(measured.line_ns);
+        if (options.csv) {
+            const std::string label = row.mode + "-" + std::to_string(row.slots);
+            measuring::print(measuring::row(label, cores, "one_way", row.bytes, one_way) +
+                             measuring::row(label, cores, "streaming", row.bytes, streaming) +
+                             measuring::row(label, cores, "line", row.bytes, line));
+            continue;
         }
+        std::printf("%-5s %-9s %8u %8u %8zu %12.0f %15.0f %8.0f\n", cores, row.mode.c_str(), row.slots, row.bytes,
+                    measured.line_ns.size(), one_way, streaming, line);
     }
     return 0;
 }

@@ -68,8 +68,8 @@ struct Options {
     bool pinned = true;
 };
 
-std::string parse_pairs(const char* list, int ranks, Options& options) {
-    for (const std::string& text : split(list, ',')) {
+std::string parse_pairs(const std::vector<std::string>& list, int ranks, Options& options) {
+    for (const std::string& text : list) {
         const std::vector<std::string> ends = split(text, '-');
         int a = 0, b = 0;
         const measuring::NumberRange range = {.largest = static_cast<uint64_t>(ranks) - 1};
@@ -83,8 +83,8 @@ std::string parse_pairs(const char* list, int ranks, Options& options) {
     return {};
 }
 
-std::string parse_measures(const char* list, Options& options) {
-    for (const std::string& text : split(list, ',')) {
+std::string parse_measures(const std::vector<std::string>& list, Options& options) {
+    for (const std::string& text : list) {
         const auto* found = std::ranges::find(kMeasures, text, &NamedMeasure::name);
         if (found == std::end(kMeasures)) {
             return "'" + text + "' is not a measure; there are latency, bandwidth, both and rate";
@@ -96,26 +96,19 @@ std::string parse_measures(const char* list, Options& options) {
 
 /// A sentence when the arguments are not usable in a job of `ranks`; empty when they are.
 std::string parse(int argc, char** argv, int ranks, Options& options) {
-    for (int i = 1; i < argc; i += 2) {
-        const std::string_view name = argv[i];
-        if (i + 1 == argc) return std::string(name) + " lacks its value";
-        std::string error;
-        if (name == "--label") {
-            options.label = argv[i + 1];
-        } else if (name == "--pairs") {
-            error = parse_pairs(argv[i + 1], ranks, options);
-        } else if (name == "--measures") {
-            error = parse_measures(argv[i + 1], options);
-        } else if (name == "--sizes") {
-            error = measuring::parse_numbers(name, argv[i + 1], {.largest = INT32_MAX}, options.sizes);
-        } else if (name == "--pinned") {
-            options.pinned = std::string_view(argv[i + 1]) == "yes";
-            if (!options.pinned && std::string_view(argv[i + 1]) != "no") error = "--pinned takes yes or no";
-        } else {
-            error = std::string(name) + " is unknown; there are --label, --pairs, --measures, --sizes and --pinned";
-        }
-        if (!error.empty()) return error;
-    }
+    std::vector<std::string> pairs, measures;
+    std::string pinned = "yes";
+    std::string error = measuring::read_options(argc, argv,
+                                                {{"--label", &options.label},
+                                                 {"--pairs", &pairs},
+                                                 {"--measures", &measures},
+                                                 {"--sizes", &options.sizes, {.largest = INT32_MAX}},
+                                                 {"--pinned", &pinned}});
+    options.pinned = pinned == "yes";
+    if (error.empty() && !options.pinned && pinned != "no") error = "--pinned takes yes or no";
+    if (error.empty()) error = parse_pairs(pairs, ranks, options);
+    if (error.empty()) error = parse_measures(measures, options);
+    if (!error.empty()) return error;
     if (options.pairs.empty() || options.measures.empty() || options.sizes.empty()) {
         return "--pairs, --measures and --sizes must be given";
     }
@@ -359,16 +352,13 @@ int main(int argc, char** argv) {
     Options options;
     const std::string error = parse(argc, argv, session.ranks, options);
     if (!error.empty()) return session.refuse("pairs: " + error);
-    const Cpus cpus = measuring::choose_cpus();
     const int self = session.self;
-    if (self == 0 && cpus.first < 0) {
+    if (self == 0 && session.cpus.first < 0) {
         std::fprintf(stderr, "pairs: fewer than two CPUs: nothing is pinned, and the figures mean little\n");
     }
     for (const auto& pair : options.pairs) {
-        if (self == pair.first || self == pair.second) measure(options, pair, self, cpus);
-        MPI_Request all;
-        MPI_Ibarrier(MPI_COMM_WORLD, &all);
-        nap_until(all);
+        if (self == pair.first || self == pair.second) measure(options, pair, self, session.cpus);
+        measuring::nap_at_barrier();
     }
     return 0;
 }

@@ -31,25 +31,25 @@ class Session {
         return 2;
     }
 
+    /// The job, as rows name it.
+    [[nodiscard]] std::string name() const { return "np" + std::to_string(ranks); }
+
+    /// Rank 0 on one CPU, the others on another one.
+    void pin_pair() const { pin(self == 0 ? cpus.first : cpus.second); }
+
     int self = 0;
     int ranks = 0;
+    const Cpus cpus = choose_cpus();  ///< of two ranks, before any is pinned
 };
 
-/// Memory of this process.
-inline double resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    long pages = 0, resident = 0;
-    file >> pages >> resident;
-    return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
-/// The most that was resident at a time.
-inline double peak_bytes() {
-    std::ifstream file("/proc/self/status");
-    for (std::string line; std::getline(file, line);) {
-        if (line.starts_with("VmHWM:")) return 1024 * std::strtod(line.c_str() + 6, nullptr);
+/// KiB of this process's memory, by a name in one of its files: "VmRSS" in "status", "Pss" in "smaps_rollup". -1: the
+/// kernel does not say.
+inline double memory_kib(const std::string& file, const std::string& name) {
+    std::ifstream lines("/proc/self/" + file);
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(name + ":")) return std::strtod(line.c_str() + name.size() + 1, nullptr);
     }
-    return 0;
+    return -1;
 }
 
 /// Waking this seldom takes less than a thousandth of a CPU from those that are measured.
@@ -61,6 +61,25 @@ inline void nap_until(MPI_Request request) {
         if (done != 0) return;
         usleep(kNapUs);
     }
+}
+
+/// Waits for all ranks, seldom awake.
+inline void nap_at_barrier() {
+    MPI_Request all = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &all);
+    nap_until(all);
+}
+
+/// The row of a cache line's time, which rank 0 measures while the others nap. Empty at other ranks, and on one CPU.
+inline std::string line_row(const Session& session, std::string_view label, std::string_view where) {
+    std::string row;
+    if (session.self == 0 && session.cpus.first >= 0) {
+        const KeptAffinity kept;
+        pin(session.cpus.first);
+        row = line_transfer_row(label, where, session.cpus);
+    }
+    nap_at_barrier();
+    return row;
 }
 
 }  // namespace measuring

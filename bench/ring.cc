@@ -1,7 +1,7 @@
 /// The cost of a message on the node below MPI and the engine: through the ring (velo/shm/ring.h), by each way
 /// to write it, and by process_vm_readv.
 ///
-///   bench/ring [--sizes 8,64,2048,16384,65536] [--rounds 5] [--ring-bytes 4194304] [--csv]
+///   velo_bench ring [--sizes 8,64,2048,16384,65536] [--rounds 5] [--ring-bytes 4194304] [--csv]
 ///
 /// Two processes, pinned to two CPUs, each with messages in private memory, which the other one copies into
 /// private memory of its own. Ways:
@@ -16,17 +16,15 @@
 /// rows of measuring.h.
 #include "velo/shm/ring.h"
 
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
+#include <bit>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
-#include "arguments.h"
+#include "commands.h"
 #include "measuring.h"
 #include "velo/base/copy.h"
 #include "velo/os/cma.h"
@@ -43,11 +41,6 @@ constexpr useconds_t kNapUs = 100;
 enum class Way : uint32_t { kOrdinary, kNontemporal, kCma };
 constexpr const char* kWays[] = {"ordinary", "nontemporal", "cma"};
 
-[[noreturn]] void fail(const std::string& why) {
-    std::fprintf(stderr, "ring: %s\n", why.c_str());
-    std::exit(2);
-}
-
 struct Options {
     std::vector<uint32_t> sizes = {8, 64, 2048, 16384, 65536};
     uint32_t rounds = 5;
@@ -55,27 +48,20 @@ struct Options {
     bool csv = false;
 };
 
-Options parse(int argc, char** argv) {
+Options options_of(int argc, char** argv) {
     Options options;
-    const std::string error = measuring::parse_options(
-        argc, argv, "ring [--sizes LIST] [--rounds N] [--ring-bytes N] [--csv]", &options.csv,
-        [&](std::string_view name, std::string_view value) -> std::string {
-            if (name == "--sizes")
-                return measuring::parse_numbers(name, value, {.smallest = 1, .largest = 1u << 30},
-                                                options.sizes);
-            if (name == "--rounds")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1000}, options.rounds);
-            if (name == "--ring-bytes")
-                return measuring::parse_number(name, value, {.smallest = 1, .largest = 1u << 30},
-                                               options.ring_bytes);
-            return measuring::unknown_option(name);
-        });
-    if (!error.empty()) fail(error);
+    bench::take_options(argc, argv,
+                        {{"--sizes", &options.sizes, {.smallest = 1, .largest = 1u << 30}},
+                         {"--rounds", &options.rounds, bench::kRounds},
+                         {"--ring-bytes", &options.ring_bytes, {.smallest = 1, .largest = 1u << 30}},
+                         {"--csv", &options.csv}});
     const RingGeometry geometry = {.lines = 256, .body_bytes = options.ring_bytes};
-    if (!geometry.valid()) fail("--ring-bytes is a power of two from 4096");
-    for (const uint32_t size : options.sizes) {
-        if (size > geometry.message_bytes_max())
-            fail(std::to_string(size) + " bytes are more than half the ring");
+    if (!geometry.valid()) {
+        bench::fail("--ring-bytes=" + std::to_string(options.ring_bytes) + " is not a power of two from 4096");
+    }
+    const uint32_t longest = *std::ranges::max_element(options.sizes);
+    if (longest > geometry.message_bytes_max()) {
+        bench::fail("--sizes: " + std::to_string(longest) + " bytes are more than half the ring; raise --ring-bytes");
     }
     return options;
 }
@@ -87,14 +73,8 @@ struct Command {
     Way way = Way::kOrdinary;
     bool streaming = false;
     uint32_t bytes = 0;
-    uint32_t count = 0;  ///< messages of each direction, in all batches
+    uint32_t count = 0;  ///< messages of each direction, in all batches; 0: the end
 };
-
-std::byte* shared_memory(size_t bytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) fail("no memory");
-    return static_cast<std::byte*>(memory);
-}
 
 /// One of the two processes.
 class Side {
@@ -103,7 +83,7 @@ class Side {
         : producer_(out), consumer_(in), stride_(velo::base::round_up(bytes_max, 4096)) {
         out_ = static_cast<std::byte*>(std::aligned_alloc(4096, stride_ * kWindow));
         in_ = static_cast<std::byte*>(std::aligned_alloc(4096, stride_ * kWindow));
-        if (out_ == nullptr || in_ == nullptr) fail("no memory");
+        if (out_ == nullptr || in_ == nullptr) bench::fail("no memory");
         for (uint32_t i = 0; i < kWindow; ++i)
             std::memset(out_ + i * stride_, static_cast<int>(i + 1), stride_);
         std::memset(in_, 0, stride_ * kWindow);
@@ -130,7 +110,7 @@ class Side {
             uint64_t address = 0;
             std::memcpy(&address, message.data, sizeof address);
             if (velo::base::cma_read(peer_, to, address, bytes) != velo::Status::kOk) {
-                fail("process_vm_readv is not permitted");
+                bench::fail("process_vm_readv is not permitted");
             }
         } else {
             std::memcpy(to, message.data, bytes);
@@ -143,7 +123,7 @@ class Side {
         const uint64_t last = received_ - 1;
         for (uint32_t i = 0; i < bytes; ++i) {
             if (in_[last % kWindow * stride_ + i] != static_cast<std::byte>(last % kWindow + 1)) {
-                fail("byte " + std::to_string(i) + " of " + std::to_string(bytes) + " is wrong");
+                bench::fail("byte " + std::to_string(i) + " of " + std::to_string(bytes) + " is wrong");
             }
         }
     }
@@ -174,9 +154,10 @@ class Side {
 };
 
 /// The process that answers and, for streaming, writes.
-[[noreturn]] void follow(Side& side, Command& command) {
+void follow(Side& side, Command& command) {
     for (uint32_t sequence = 1;; ++sequence) {
         while (command.sequence.load(std::memory_order_acquire) != sequence) usleep(kNapUs);
+        if (command.count == 0) return;
         for (uint32_t i = 0; i < command.count; ++i) {
             if (!command.streaming) side.receive(command.way, command.bytes);
             side.send(command.way, command.bytes, command.streaming);
@@ -217,14 +198,38 @@ struct Figures {
 
 /// A size and a way, with cores that were near all the time, or far.
 struct Row {
-    bool far;
+    measuring::Cores cores;
     uint32_t bytes;
     Way way;
     auto operator<=>(const Row&) const = default;
 };
 
+std::map<Row, Figures> measure(const Options& options, Side& leader, Command& command, const measuring::Cpus& cpus) {
+    std::map<Row, Figures> table;
+    for (uint32_t round = 0; round < options.rounds; ++round) {
+        for (const uint32_t bytes : options.sizes) {
+            for (const Way way : {Way::kOrdinary, Way::kNontemporal, Way::kCma}) {
+                if (way == Way::kNontemporal && bytes < kNontemporalMin) continue;
+                const double before = measuring::line_transfer_ns(cpus);
+                const double one_way = lead(leader, command, way, bytes, false);
+                const double streaming = lead(leader, command, way, bytes, true);
+                const double after = measuring::line_transfer_ns(cpus);
+                const measuring::Cores cores = measuring::cores_of(before);
+                if (cores != measuring::cores_of(after)) continue;
+                Figures& figures = table[{cores, bytes, way}];
+                figures.one_way.push_back(one_way);
+                figures.streaming.push_back(streaming);
+                figures.line.insert(figures.line.end(), {before, after});
+            }
+        }
+    }
+    command.count = 0;
+    command.sequence.fetch_add(1, std::memory_order_release);
+    return table;
+}
+
 void report(bool csv, const Row& row, const Figures& figures) {
-    const char* const cores = row.far ? "far" : "near";
+    const char* const cores = to_string(row.cores);
     const char* const way = kWays[static_cast<uint32_t>(row.way)];
     const double one_way = measuring::median(figures.one_way);
     const double streaming = measuring::median(figures.streaming);
@@ -242,49 +247,24 @@ void report(bool csv, const Row& row, const Figures& figures) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const Options options = parse(argc, argv);
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (cpus.first < 0) fail("two CPUs are needed");
+int bench::ring(int argc, char** argv) {
+    const Options options = options_of(argc, argv);
+    const measuring::Cpus cpus = two_cpus();
     const RingGeometry geometry = {.lines = 256, .body_bytes = options.ring_bytes};
     const RingView there(shared_memory(ring_bytes(geometry)), geometry);
     const RingView back(shared_memory(ring_bytes(geometry)), geometry);
-    auto& command = *new (shared_memory(sizeof(Command))) Command;
+    auto& command = shared_object<Command>();
     const uint32_t bytes_max = *std::ranges::max_element(options.sizes);
     Side leader(there, back, bytes_max), follower(back, there, bytes_max);
-    const pid_t self = getpid();
-    const pid_t child = fork();
-    if (child < 0) fail("fork failed");
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != self) _exit(2);
-        measuring::pin(cpus.second);
-        follower.set_peer(self);
-        follow(follower, command);
-    }
-    prctl(PR_SET_PTRACER, child);  // where ptrace is restricted, a child may not read its parent
-    measuring::pin(cpus.first);
-    leader.set_peer(child);
-
     std::map<Row, Figures> table;
-    for (uint32_t round = 0; round < options.rounds; ++round) {
-        for (const uint32_t bytes : options.sizes) {
-            for (const Way way : {Way::kOrdinary, Way::kNontemporal, Way::kCma}) {
-                if (way == Way::kNontemporal && bytes < kNontemporalMin) continue;
-                const double before = measuring::line_transfer_ns(cpus);
-                const double one_way = lead(leader, command, way, bytes, false);
-                const double streaming = lead(leader, command, way, bytes, true);
-                const double after = measuring::line_transfer_ns(cpus);
-                if ((before < Distance::kFarNs) != (after < Distance::kFarNs)) continue;
-                Figures& figures = table[{before >= Distance::kFarNs, bytes, way}];
-                figures.one_way.push_back(one_way);
-                figures.streaming.push_back(streaming);
-                figures.line.insert(figures.line.end(), {before, after});
-            }
+    run_both(cpus, [&](uint32_t process, pid_t other) {
+        (process == 0 ? leader : follower).set_peer(other);
+        if (process == 0) {
+            table = measure(options, leader, command, cpus);
+        } else {
+            follow(follower, command);
         }
-    }
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    });
     if (!options.csv) {
         std::puts("cores    bytes  way          one way ns  streaming ns     GB/s  rounds  line ns");
     }

@@ -88,23 +88,16 @@ void limit_first_receiver(int argc, char** argv) {
 int main(int argc, char** argv) {
     limit_first_receiver(argc, argv);
     const measuring::Session session(argc, argv);
-    if (argc != 6) return session.refuse("saturation: usage: mpirun -np N saturation LABEL SENDERS BYTES SECONDS SINK");
+    measuring::Places given("saturation", "LABEL SENDERS BYTES SECONDS SINK", argc, argv);
+    const std::string label = given.text();
     Plan plan;
-    int seconds = 0, sink = 0;
-    std::string error = measuring::parse_number("SENDERS", argv[2], {.smallest = 1}, plan.senders);
-    if (error.empty()) error = measuring::parse_number("BYTES", argv[3], {.smallest = 1}, plan.bytes);
-    if (error.empty()) error = measuring::parse_number("SECONDS", argv[4], {.smallest = 1, .largest = 3600}, seconds);
-    if (error.empty()) error = measuring::parse_number("SINK", argv[5], {.smallest = 0, .largest = 1'000'000}, sink);
-    if (error.empty() && session.ranks < plan.senders + 2) error = "two receivers or more are needed";
-    if (!error.empty()) return session.refuse("saturation: " + error);
-    plan.seconds = seconds;
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    if (session.self == 0) {
-        const measuring::KeptAffinity kept;
-        measuring::pin(cpus.first);
-        measuring::print(measuring::line_transfer_row(argv[1], "np" + std::to_string(session.ranks), cpus));
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
+    plan.senders = given.number<int>();
+    plan.bytes = given.number<int>();
+    plan.seconds = given.number<int>({.smallest = 1, .largest = 3600});
+    (void)given.number<int>({.smallest = 0, .largest = 1'000'000});
+    given.require(session.ranks >= plan.senders + 2, "two receivers or more are needed");
+    if (!given.error().empty()) return session.refuse(given.error());
+    measuring::print(measuring::line_row(session, label, session.name()));
     double rate = 0;
     if (session.self < plan.senders) {
         send(plan, session.ranks);
@@ -115,7 +108,7 @@ int main(int argc, char** argv) {
     MPI_Gather(&rate, 1, MPI_DOUBLE, rates.data(), 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     if (session.self != 0) return 0;
     const auto row = [&](const char* measure, double value) {
-        return measuring::row(argv[1], "np" + std::to_string(session.ranks), measure, static_cast<size_t>(plan.bytes),
+        return measuring::row(label, session.name(), measure, static_cast<size_t>(plan.bytes),
                               value);
     };
     const auto first = rates.begin() + plan.senders;

@@ -32,6 +32,7 @@ UNPINNED_SIZES = [8, 2048, 16384, 65536, 1048576]
 BANDWIDTH_SIZES = [2 ** power for power in (12, 14, 16, 18, 20, 22)]
 MEMORY_RANKS = (2, 8, 32)
 FLOW_RANKS = (2, 4)
+VELO_BENCH = os.path.join(BUILD, "bench", "velo_bench")
 JOB_SECONDS_MAX = 120
 
 
@@ -46,7 +47,7 @@ def arguments(given):
     add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
     add("--wait", type=number(1, 999999), default=0, metavar="SECONDS",
         help="after the rounds, goes on until each figure was measured as often near and far, but not longer than this; "
-             "watches how near the CPUs are meanwhile (bench/distance)")
+             "watches how near the CPUs are meanwhile (velo_bench distance)")
     add("--plugin", default=PLUGIN, metavar="DIR", help="uses the mca_btl_velo.so in DIR instead of build/.libs")
     add("--before", metavar="DIR", help="also measures the mca_btl_velo.so in DIR, in columns of its own")
     add("--out", default=os.path.join(BUILD, "compare"), metavar="DIR",
@@ -159,6 +160,8 @@ class Comparison:
     def prepare(self):
         """Returns the number of the first round."""
         options = self.options
+        if options.wait and not os.access(VELO_BENCH, os.X_OK):
+            raise Failed(f"--wait needs {VELO_BENCH}, which is not there; make -C {BUILD} bench builds it")
         builds = [check_plugin(directory) for directory in (options.plugin, options.before) if directory]
         if cpus() < 2:
             print("bench/run compare: only one CPU: the figures mean little", file=sys.stderr)
@@ -207,7 +210,6 @@ class Comparison:
         """Further rounds, at distances of the CPUs that have too few. Memory does not depend on them."""
         groups = [group for group in self.options.only if group != "memory"]
         end = time.monotonic() + self.options.wait
-        distance = self.mpi.compile("distance")
         while groups:
             measured = [row for row in self.csv.rows() if row["column"] not in self.missing]
             places = compare_tables.lacking(measured, groups, self.options.rounds)
@@ -217,7 +219,7 @@ class Comparison:
             print(f"waiting for {' and '.join(places)} CPUs, {left} s at most", file=sys.stderr)
             # Any distance will do where both are short.
             until = ("--until", places[0]) if len(places) == 1 else ()
-            if until and subprocess.run([distance, *until, "--seconds", str(left)], check=False,
+            if until and subprocess.run([VELO_BENCH, "distance", *until, "--seconds", str(left)], check=False,
                                         stdout=subprocess.DEVNULL).returncode != 0:
                 return
             self.round(round_, f"{round_}, {' and '.join(places)} wanted", groups)
@@ -249,8 +251,8 @@ class Comparison:
 
 velo {version} (source {measured}) beside the other shared-memory transports of one machine. Each round runs one job of
 each, one after the other; figures are medians over rounds. [benchmarks.md](benchmarks.md) says what is measured, how,
-and what near and far are. In a row the best other is bold, and *met* has the bound that is met or missed. Between
-hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
+and what near and far are. In a row the best other is bold, and *met* has the bound that is met or missed; columns
+without a range or a bound are left out. Between hosts: [results/hosts.md](results/hosts.md); rails and slow receivers: [results/rails-real.md](results/rails-real.md).
 
 | | |
 |---|---|

@@ -163,9 +163,12 @@ class Place:
             yield f"**{text}**" if column == best else text
 
     def _table(self, heading, heads, rows, line_row):
-        groups = sum(head == "met" for head in heads)
-        align = "r" * (len(heads) - 3 * groups) + "rrl" * groups
-        return f"\n### {heading}\n\n" + tables.table(heads, align, rows + line_row)
+        """Without the columns of ranges and bounds in which there is none."""
+        empty = {column for column, head in enumerate(heads) if head in ("in rounds", "met")
+                 and all(row[column] in ("", "(1)", tables.NONE) for row in rows)}
+        lines = [[cell for column, cell in enumerate(line) if column not in empty] for line in [heads, *rows, *line_row]]
+        align = "".join("l" if head == "met" else "r" for head in lines[0])
+        return f"\n### {heading}\n\n" + tables.table(lines[0], align, lines[1:])
 
     def _on_node(self, group, measure, heading, lower_wins):
         """velo's BTL, and its MTL where jobs are pinned, beside the best of the others."""

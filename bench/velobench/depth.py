@@ -3,10 +3,9 @@
 Over velo's MTL, ob1 with velo's BTL and with vader, and UCX, in turn. A message of 8 bytes goes to and fro while as many others
 as the depth are posted or unexpected. It prints half a round trip and its ratio to that of the same column with none."""
 
-import os
+import itertools
 
-from . import rows
-from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .openmpi import Jobs, OpenMpi, check_plugin, of_jobs
 from .options import numbers, parser, words
 from .stats import Samples, ratio
 
@@ -47,25 +46,11 @@ def main(given):
     if "ucx" in options.columns and not mpi.has_ucx():
         print("UCX is left out: Open MPI has no pml/ucx here")
         options.columns.remove("ucx")
-    program = mpi.compile("depth")
-    os.makedirs(options.out, exist_ok=True)
-    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", *rows.Row._fields)
-    kept.begin()
-    samples, failed = Samples(), False
-    jobs = [(round_, depth, column) for round_ in range(1, options.rounds + 1) for depth in options.depths
-            for column in options.columns]
-    for round_, depth, column in jobs:
+    jobs = Jobs(mpi, "depth", options.out, options.timeout)
+    samples = Samples()
+    for round_, depth, column in itertools.product(range(1, options.rounds + 1), options.depths, options.columns):
         pml, btl = COLUMNS[column]
         command = mpi.ucx_command(2) if column == "ucx" else mpi.command(2, btl or mpi.sm, options.plugin, pml=pml)
-        command += [program, column, str(depth)]
-        log = os.path.join(options.out, f"{column}-{depth}-{round_}")
-        measured, good = measured_rows(command, log, options.timeout, f"depth: {column}, {depth} messages")
-        failed |= not good
-        kept.add([round_, *row] for row in measured)
-        for row in measured:
+        for row in jobs.run(round_, command, (column, depth), f"{column}-{depth}"):
             samples.add((row.label, row.measure, row.size), row.value)
-    text = table(samples, options)
-    with open(os.path.join(options.out, "table.md"), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    print(text)
-    return int(failed)
+    return jobs.finish(table(samples, options))

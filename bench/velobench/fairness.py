@@ -69,6 +69,5 @@ def main(given):
     jobs = [(label(case, slow), ({"btl_velo_link": PORT * options.rate, **CASES[case]},
                                  (slow, options.bytes, options.seconds, options.rate, options.factor)))
             for case in options.cases for slow in options.slow]
-    good = links.measure(options, "fairness", 2 + max(options.slow), jobs, lambda row: add_sample(samples, row))
-    print(table(samples, options))
-    return int(not good)
+    ran = links.measure(options, "fairness", 2 + max(options.slow), jobs, lambda row: add_sample(samples, row))
+    return ran.finish(table(samples, options))

@@ -4,10 +4,9 @@ Many messages at once to a receiver that computes, over velo's MTL with the defa
 ob1 and velo's BTL, and over vader, in turn. It prints by how much the receiver's memory grows, beside the bound that its budgets
 set, what a waiting message costs its sender, and how long the receiver takes for all of them."""
 
-import os
+import itertools
 
-from . import rows
-from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .openmpi import Jobs, OpenMpi, check_plugin, of_jobs
 from .options import number, numbers, parser, words
 from .stats import Samples
 
@@ -61,26 +60,13 @@ def main(given):
     options = arguments(given)
     check_plugin(options.plugin)
     mpi = OpenMpi()
-    program = mpi.compile("flood")
-    os.makedirs(options.out, exist_ok=True)
-    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", *rows.Row._fields)
-    kept.begin()
-    samples, failed = Samples(), False
-    jobs = [(round_, ranks, size, column) for round_ in range(1, options.rounds + 1) for ranks in options.np
-            for size in options.sizes for column in options.columns]
-    for round_, ranks, size, column in jobs:
-        log = os.path.join(options.out, f"{column}-{ranks}-{size}-{round_}")
+    jobs = Jobs(mpi, "flood", options.out, options.timeout)
+    samples = Samples()
+    for round_, ranks, size, column in itertools.product(range(1, options.rounds + 1), options.np, options.sizes,
+                                                         options.columns):
         mca = dict(zip(("btl_velo_unexpected_records", "btl_velo_unexpected_bytes"), BUDGETS.get(column, ())))
         command = mpi.command(ranks, mpi.sm if column == "vader" else "velo", options.plugin, yields=True,
                               pml="cm" if column in BUDGETS else "ob1", mca=mca)
-        command += [program, column, str(options.count), str(size)]
-        measured, good = measured_rows(command, log, options.timeout, f"flood: {column}, {ranks} ranks, {size} bytes")
-        failed |= not good
-        kept.add([round_, *row] for row in measured)
-        for row in measured:
+        for row in jobs.run(round_, command, (column, options.count, size), f"{column}-{ranks}-{size}"):
             samples.add((row.label, row.where, row.measure, row.size), row.value)
-    text = table(samples, options)
-    with open(os.path.join(options.out, "table.md"), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    print(text)
-    return int(failed)
+    return jobs.finish(table(samples, options))

@@ -5,10 +5,9 @@ message is a rendezvous), for a tenth, and for none; over ob1 and velo's BTL, an
 a message beside that with memory for all. The paper says that shortage costs at most twice the time, with 3 and 5
 messages a sender of 1, 10 and 100 KiB."""
 
-import os
+import itertools
 
-from . import rows
-from .openmpi import OpenMpi, check_plugin, measured_rows, of_jobs
+from .openmpi import Jobs, OpenMpi, check_plugin, of_jobs
 from .options import number, numbers, parser
 from .stats import Samples, ratio
 
@@ -71,27 +70,16 @@ def main(given):
     options = arguments(given)
     check_plugin(options.plugin)
     mpi = OpenMpi()
-    program = mpi.compile("killer")
-    os.makedirs(options.out, exist_ok=True)
-    kept = rows.Kept(os.path.join(options.out, "rows.csv"), "round", "ranks", *rows.Row._fields)
-    kept.begin()
-    samples, failed = Samples(), False
-    jobs = [(round_, ranks, messages, size, column) for round_ in range(1, options.rounds + 1) for ranks in options.np
-            for messages in options.messages for size in options.sizes for column in COLUMNS
-            if messages * size * (ranks - 1) <= options.bytes_max]
-    for round_, ranks, messages, size, column in jobs:
-        log = os.path.join(options.out, f"{column}-{ranks}-{messages}-{size}-{round_}")
-        btl = mpi.sm if column == "vader" else "velo"
-        pml = "ob1" if column in ("btl", "vader") else "cm"
-        command = mpi.command(ranks, btl, options.plugin, yields=True, pml=pml, mca=budgets(column, messages, size, ranks))
-        command += [program, column, str(messages), str(size), str(options.runs)]
-        measured, good = measured_rows(command, log, options.timeout, f"killer: {column}, {messages} messages of {size} bytes")
-        failed |= not good
-        kept.add([round_, ranks, *row] for row in measured)
-        for row in measured:
+    jobs = Jobs(mpi, "killer", options.out, options.timeout, "ranks")
+    samples = Samples()
+    for round_, ranks, messages, size, column in itertools.product(range(1, options.rounds + 1), options.np,
+                                                                   options.messages, options.sizes, COLUMNS):
+        if messages * size * (ranks - 1) > options.bytes_max:
+            continue
+        command = mpi.command(ranks, mpi.sm if column == "vader" else "velo", options.plugin, yields=True,
+                              pml="ob1" if column in ("btl", "vader") else "cm",
+                              mca=budgets(column, messages, size, ranks))
+        for row in jobs.run(round_, command, (column, messages, size, options.runs),
+                            f"{column}-{ranks}-{messages}-{size}", ranks):
             samples.add((ranks, row.label, messages, row.measure, row.size), row.value)
-    text = table(samples, options)
-    with open(os.path.join(options.out, "table.md"), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    print(text)
-    return int(failed)
+    return jobs.finish(table(samples, options))

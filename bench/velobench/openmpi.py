@@ -105,7 +105,8 @@ class OpenMpi:
 
 
 def compile_probe(probe, compiler, suffix=""):
-    """bench/PROBE.cc, compiled where it is not yet or is older than its source. Returns the program."""
+    """bench/PROBE.cc, compiled where it is not yet or is older than its source. Returns the program. Each probe is a program
+    of its own: all of them together take ten times as long to compile as the one that ./demo needs."""
     program = os.path.join(PROBES, probe + suffix)
     source = os.path.join(ROOT, "bench", probe + ".cc")
     sources = [source, *(os.path.join(ROOT, "bench", header) for header in HEADERS)]
@@ -118,12 +119,13 @@ def compile_probe(probe, compiler, suffix=""):
     return program
 
 
-def of_jobs(add, name, rounds, timeout):
+def of_jobs(add, name, rounds, timeout=None):
     """The options that all commands have which repeat jobs of a probe; `add` is a parser's add_argument."""
     add("--rounds", type=number(1, 999), default=rounds, metavar="N", help=f"default: {rounds}")
     add("--plugin", type=folder, default=PLUGIN, metavar="DIR", help="where velo's plugins are (default: build/.libs)")
-    add("--timeout", type=number(1, 1000000, "seconds"), default=timeout, metavar="S",
-        help=f"of one job (default: {timeout})")
+    if timeout:
+        add("--timeout", type=number(1, 1000000, "seconds"), default=timeout, metavar="S",
+            help=f"of one job (default: {timeout})")
     add("--out", default=os.path.join(BUILD, name), metavar="DIR", help=f"for rows and logs (default: build/{name})")
 
 
@@ -161,12 +163,37 @@ def run_job(command, log, seconds_max, output=None, under=(), folder=None, envir
                 raise
 
 
-def measured_rows(command, log, seconds_max, what):
-    """The rows of a probe's job, whose files are `log` with endings, and whether it ended well; if not, it says so."""
-    good = run_job(command, log + ".log", seconds_max, log + ".csv") == 0
-    if not good:
-        print(f"{what} failed, or took more than {seconds_max} s: {log}.log", file=sys.stderr)
-    return rows.parse(read(log + ".csv")), good
+class Jobs:
+    """Jobs of one probe. Their rows go to rows.csv in the folder of --out, behind the round and the columns `more`; their
+    logs beside it."""
+
+    def __init__(self, mpi, probe, out, timeout, *more):
+        self.failed = False
+        self._probe, self._timeout = probe, timeout
+        self._program = mpi.compile(probe)
+        self.out = os.path.realpath(out)
+        os.makedirs(self.out, exist_ok=True)
+        self._kept = rows.Kept(os.path.join(self.out, "rows.csv"), "round", *more, *rows.Row._fields)
+        self._kept.begin()
+
+    def run(self, round_, command, arguments, name, *more):
+        """Runs `command`, of mpirun, with the probe and its arguments. `name`: of the job among those of a round. Returns the
+        rows; says so if the job does not end well."""
+        log = os.path.join(self.out, f"{name}-{round_}".replace("/", "-"))
+        command = [*command, self._program, *map(str, arguments)]
+        if run_job(command, log + ".log", self._timeout, log + ".csv") != 0:
+            self.failed = True
+            print(f"{self._probe}: the job {name} failed, or took more than {self._timeout} s: {log}.log", file=sys.stderr)
+        measured = rows.parse(read(log + ".csv"))
+        self._kept.add([round_, *more, *row] for row in measured)
+        return measured
+
+    def finish(self, table):
+        """Writes the table, and prints it. Returns the exit status."""
+        with open(os.path.join(self.out, "table.md"), "w", encoding="utf-8") as file:
+            file.write(table + "\n")
+        print(table)
+        return int(self.failed)
 
 
 def timed_out(status):

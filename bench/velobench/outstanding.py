@@ -4,10 +4,10 @@ Posts many MPI_Isends to a receiver that sleeps outside MPI, and prints medians 
 the time to post and to deliver them, and the resident memory of each, while it waits and after all have been
 received."""
 
+import itertools
 import os
 
-from . import rows
-from .openmpi import BUILD, PLUGIN, OpenMpi, check_plugin, measured_rows
+from .openmpi import BUILD, PLUGIN, Jobs, OpenMpi, check_plugin
 from .options import folder, number, numbers, parser, two_builds, words
 from .stats import Samples, ratio
 
@@ -56,27 +56,13 @@ def main(given):
     for plugin in options.plugins:
         check_plugin(plugin)
     mpi = OpenMpi()
-    program = mpi.compile("outstanding")
-    os.makedirs(options.out, exist_ok=True)
-    out = os.path.realpath(options.out)
-    kept = rows.Kept(os.path.join(out, "rows.csv"), "round", *rows.Row._fields)
-    kept.begin()
-    samples, failed, posted = Samples(), False, os.path.join(out, "posted")
-    for round_ in range(1, options.rounds + 1):
-        for size in options.sizes:
-            for column in options.columns:
-                log = os.path.join(out, f"{column}-{size}-{round_}")
-                if os.path.exists(posted):
-                    os.unlink(posted)
-                command = mpi.command(2, mpi.sm if column == "vader" else "velo", options.plugins[column == "before"],
-                                      mca={"btl_velo_ranks_per_node": 1} if column == "device" else None)
-                command += [program, column, str(options.count), str(size), posted]
-                measured, good = measured_rows(command, log, options.timeout, f"outstanding: the {column} job of {size} bytes")
-                failed |= not good
-                kept.add([round_, *row] for row in measured)
-                for row in measured:
-                    samples.add("line" if row.measure == "line" else (row.label, row.measure, row.size), row.value)
-    if os.path.exists(posted):
-        os.unlink(posted)
-    print(table(samples, options))
-    return int(failed)
+    jobs = Jobs(mpi, "outstanding", options.out, options.timeout)
+    samples, posted = Samples(), os.path.join(jobs.out, "posted")
+    for round_, size, column in itertools.product(range(1, options.rounds + 1), options.sizes, options.columns):
+        if os.path.exists(posted):
+            os.unlink(posted)
+        command = mpi.command(2, mpi.sm if column == "vader" else "velo", options.plugins[column == "before"],
+                              mca={"btl_velo_ranks_per_node": 1} if column == "device" else None)
+        for row in jobs.run(round_, command, (column, options.count, size, posted), f"{column}-{size}"):
+            samples.add("line" if row.measure == "line" else (row.label, row.measure, row.size), row.value)
+    return jobs.finish(table(samples, options))

@@ -9,7 +9,7 @@ import sys
 
 from . import pictures
 from .openmpi import Failed
-from .stats import Samples, percent_over, quantile
+from .stats import Samples, percent_over
 from .tables import rounded
 
 NEAR_NS = 110
@@ -22,8 +22,8 @@ def ranged(*names):
     return [name + end for name in names for end in ("", "_low", "_high")]
 
 
-def spread(samples, key, low=0, high=1):
-    return [rounded(value) for value in samples.spread(key, low, high)]
+def spread(samples, key):
+    return [rounded(value) for value in samples.spread(key)]
 
 
 class Figures:
@@ -154,8 +154,8 @@ class Figures:
                    *ranged("static", "dynamic", "dynamic_exact", "hardware", "none_again")]
         table = [[*key, where, slots, len(samples.values((where, "dynamic", key, slots))),
                   rounded(samples.median((where, "line", key))), rounded(samples.median((where, "base", key))),
-                  *(cell for mode in ("static", "dynamic", "exact", "hardware", "again")
-                    for cell in spread(samples, (where, mode, key, "0" if mode == "again" else slots), 0.25, 0.75))]
+                  *(rounded(value) for mode in ("static", "dynamic", "exact", "hardware", "again")
+                    for value in samples.quartiles((where, mode, key, "0" if mode == "again" else slots)))]
                  for key in dict.fromkeys(key for key, *_ in figures) for where in ("near", "far")
                  for slots in slots_list if (where, "dynamic", key, slots) in samples]
         self.write("real-cost", columns, table)
@@ -189,7 +189,7 @@ class Figures:
                                     "explicit_percent"], self._explicit(samples, ranks))
 
         def share(name, buffers):
-            most = quantile(samples.values(("share", name, buffers, "growing")), 1)
+            most = max(samples.values(("share", name, buffers, "growing")), default=None)
             return ["", ""] if most is None else [f"{most:g}", -(-int(most) // BUFFER_SLOTS)]
         self.write("ibfc-table-2", ["benchmark", "slots_from_1", "buffers_from_1", "slots_from_1_buffer",
                                     "buffers_from_1_buffer"],

@@ -58,7 +58,6 @@ def main(given):
     jobs = [(label(case, slow), ({"btl_velo_link": options.link, "btl_velo_link_buffer": BUFFER, **CASES[case]},
                                  (options.senders, options.bytes, options.seconds, options.link // 8 if slow else 0)))
             for case in options.cases for slow in (False, True)]
-    good = links.measure(options, "saturation", options.senders + options.receivers, jobs,
-                         lambda row: add_sample(samples, row))
-    print(table(samples, options))
-    return int(not good)
+    ran = links.measure(options, "saturation", options.senders + options.receivers, jobs,
+                        lambda row: add_sample(samples, row))
+    return ran.finish(table(samples, options))

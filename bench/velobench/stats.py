@@ -1,22 +1,18 @@
 """Statistics of rounds. None stands for a figure that is not there."""
 
-import math
-
-
-def quantile(values, part):
-    """The value `part` of the way from the least (0) to the largest (1), between neighbours in proportion."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    place = (len(ordered) - 1) * part
-    below = int(place)
-    if below == len(ordered) - 1:
-        return ordered[below]
-    return ordered[below] + (place - below) * (ordered[below + 1] - ordered[below])
+import statistics
 
 
 def median(values):
-    return quantile(values, 0.5)
+    return statistics.median(values) if values else None
+
+
+def quartiles(values):
+    """The first and the third, between neighbours in proportion."""
+    if len(values) < 2:
+        return [values[0] if values else None] * 2
+    first, _, third = statistics.quantiles(values, method="inclusive")
+    return [first, third]
 
 
 def ratio(one, other):
@@ -29,7 +25,7 @@ def percent_over(value, base):
 
 def geometric_mean(values):
     values = list(values)
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+    return statistics.geometric_mean(values) if values else None
 
 
 class Samples:
@@ -53,6 +49,11 @@ class Samples:
     def median(self, key):
         return median(self.values(key))
 
-    def spread(self, key, low=0, high=1):
-        """Median, and the values at `low` and `high`: the least and the largest, or quartiles."""
-        return [quantile(self.values(key), part) for part in (0.5, low, high)]
+    def spread(self, key):
+        """Median, the least and the largest."""
+        values = self.values(key)
+        return [median(values), min(values, default=None), max(values, default=None)]
+
+    def quartiles(self, key):
+        """Median, and the quartiles around it."""
+        return [self.median(key), *quartiles(self.values(key))]

@@ -73,8 +73,25 @@ class Numbers(unittest.TestCase):
     def test_below_mpi(self):
         built = subprocess.run(["make", "-s", "-C", BUILD, "bench"], capture_output=True, text=True, check=False)
         self.assertEqual(built.returncode, 0, built.stderr)
+        program = os.path.join(BUILD, "bench", "velo_bench")
         for probe, single, lists in BELOW_MPI:
-            self.options([os.path.join(BUILD, "bench", probe)], probe, single, lists)
+            self.options([program, probe], probe, single, lists)
+
+    def test_below_mpi_commands_and_options_are_known(self):
+        program = os.path.join(BUILD, "bench", "velo_bench")
+        for words, sentence in ((("speed",), "there is no command 'speed'"), ((), "there is no command ''"),
+                                (("ring", "--modes", "x"), "ring: there is no option --modes; there are [--sizes …]"),
+                                (("ring", "--rounds"), "ring: --rounds lacks its value"),
+                                (("ring", "--ring-bytes", "5000"), "--ring-bytes=5000 is not a power of two"),
+                                (("distance", "--until", "there"), "--until=there is neither near nor far")):
+            with self.subTest(words):
+                result = run([program, *words])
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertIn(sentence, result.stderr)
+        for words, text in ((("--help",), "distance"), (("packets", "--help"), "[--modes …] [--slots …]")):
+            result = run([program, *words])
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertIn(text, result.stdout)
 
     def test_over_mpi(self):
         """One or the other word for each: the reading is one function, for which test_below_mpi has all."""
