@@ -12,7 +12,7 @@ from .openmpi import BUILD, ROOT, Failed
 from .options import number, numbers, parser
 from .simulator import FC_SOURCES, Overhead, Simulator, find_simulator, source_commit
 
-SLOTS = (8, 16, 32, 64)
+SLOTS = (8, 32, 64)
 # The default mode comes last; the better of the first two is what it is held against.
 FLOWS = {"static": {"mode": "static"}, "paper": {"mode": "dynamic", "stealing": "paper"},
          "silent": {"mode": "dynamic", "stealing": "silent"}, "turns": {"mode": "dynamic", "stealing": "turns"}}
@@ -87,7 +87,7 @@ def arguments(given):
     add("--quick", action="store_true", help="64 processes instead of 256: minutes, not hours")
     add("--only", metavar="NAME", action="append",
         help=f"a pattern, or the beginning of its name, may be repeated: {'; '.join(names)}")
-    add("--slots", type=numbers(1, "slots"), metavar="LIST", default=list(SLOTS), help="default: 8,16,32,64")
+    add("--slots", type=numbers(1, "slots"), metavar="LIST", default=list(SLOTS), help="default: 8,32,64")
     add("--seeds", type=number(1, 1000), default=3, metavar="N", help="default: 3")
     add("--minutes", type=float, default=600, metavar="N",
         help="stop after so long, with a message; the next call goes on there (default: 600)")
