@@ -249,6 +249,7 @@ void mca_btl_velo_rdma_init(mca_btl_base_module_t *btl)
                             | MCA_BTL_ATOMIC_SUPPORTS_LOR | MCA_BTL_ATOMIC_SUPPORTS_LXOR
                             | MCA_BTL_ATOMIC_SUPPORTS_GLOB;
     btl->btl_registration_handle_size = sizeof(mca_btl_base_registration_handle_t);
+    /* None: ob1 does not retry a get that was refused. */
     btl->btl_get_limit = SIZE_MAX;
     btl->btl_put_limit = SIZE_MAX;
     btl->btl_get_local_registration_threshold = SIZE_MAX;
