@@ -187,8 +187,8 @@ RmaUnit::Step RmaUnit::settle(Flow& flow, Operation& operation, Peer& peer) {
     return step == Step::kBlocked ? Step::kMoved : step;
 }
 
-/// Atomics of a flow stay in order: those behind an operation that was not begun are not begun either, whatever the port
-/// does by then, so that their requester can post all of them again.
+/// Atomics of a flow stay in order: those behind an operation that was not begun are not begun either, whatever the
+/// port does by then, so that their requester can post all of them again.
 void RmaUnit::hold_back_atomics(Flow& flow) {
     for (Operation* operation = flow.operations.front(); operation != nullptr; operation = operation->next) {
         if (operation->status == Status::kOk && !moves_block(operation->what.kind))

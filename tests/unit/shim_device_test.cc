@@ -13,8 +13,6 @@
 #include <cstring>
 #include <functional>
 
-#include "velo/os/clock.h"
-
 namespace velo::shim {
 namespace {
 
@@ -149,50 +147,6 @@ TEST(ShimDevice, a_process_may_talk_to_itself) {
     for (uint64_t i = 0; i < 4 && !device.poll_notification(notification); ++i) device.progress(i);
     EXPECT_EQ(notification.value, 4u);
     EXPECT_EQ(word, 7u);
-}
-
-/// A port that works again before the next operation is posted must not let that one overtake.
-TEST(ShimDevice, atomics_behind_one_that_was_not_begun_are_not_begun_either) {
-    DeviceConfig with_faults = config(1);
-    with_faults.faults = "seed=1,port_flap=0.2:1us,rma_late=0.2:1ms";
-    ShimDevice device(with_faults);
-    ShimDevice target(config(2));
-    const DeviceAddr to = connect(device, target);
-    connect(target, device);
-    uint64_t word = 0;
-    Registration registration;
-    ASSERT_EQ(target.register_memory(&word, 8, kAccessAny, registration), Status::kOk);
-    constexpr uint64_t kTotal = 1000;
-    uint64_t posted = 0;
-    uint64_t ended = 0;
-    uint64_t done = 0;
-    uint64_t held_back = 0;  // those posted before this one are not to be begun
-    uint64_t behind = 0;     // of these, those that were behind another one
-    while (ended < kTotal) {
-        if (posted < kTotal && device.post({.kind = RmaKind::kFetchAdd,
-                                            .cookie = static_cast<uint16_t>(posted),
-                                            .peer = to,
-                                            .nla = registration.nla,
-                                            .key = registration.key,
-                                            .bytes = 8,
-                                            .operand = 1}) == Status::kOk)
-            ++posted;
-        usleep(3);  // the port is up again
-        device.progress(base::monotonic_ns());
-        target.progress(base::monotonic_ns());
-        for (Notification notification; device.poll_notification(notification); ++ended) {
-            ASSERT_EQ(notification.cookie, ended);
-            behind += ended < held_back;
-            if (notification.status == Status::kNotBegun) held_back = posted;
-            ASSERT_EQ(notification.status, ended < held_back ? Status::kNotBegun : Status::kOk) << ended;
-            if (ended < held_back) continue;
-            ASSERT_EQ(notification.value, done);
-            ++done;
-        }
-    }
-    EXPECT_GT(behind, 50u);
-    EXPECT_GT(done, 50u);
-    EXPECT_EQ(word, done);
 }
 
 TEST(ShimDevice, a_name_that_is_taken_is_refused_while_its_bearer_lives) {
@@ -475,9 +429,7 @@ TEST_F(ShimDeaths, contact_slots_that_packets_free_meanwhile_are_not_freed_again
     ShimDevice sender(config(1));
     const DeviceAddr to = connect(sender, mailbox.device);
     mailbox.run(1);
-    const auto fill = [](uint32_t, std::byte*) {
-        return PacketStatus{.end_of_message = true, .contact = true};
-    };
+    const auto fill = [](uint32_t, std::byte*) { return PacketStatus{.end_of_message = true, .contact = true}; };
     ++mailbox.taken();  // its sender has died
     for (int i = 0; i < 50; ++i) {
         ASSERT_EQ(sender.send(to, 1, Admission::kContact, fill), Status::kOk);

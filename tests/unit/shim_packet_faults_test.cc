@@ -1,10 +1,15 @@
-// Packets of the software device under injected faults, without a device: who leaves late, and what is shown.
+// The software device under injected faults: packets, without a device (which leave late, and what is shown), and the
+// order of atomics.
 #include "sim_device/shim/packet_faults.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <vector>
+
+#include "sim_device/shim/shim_device.h"
+#include "velo/os/clock.h"
 
 namespace velo::shim {
 namespace {
@@ -96,6 +101,58 @@ TEST_F(PacketFaultsOf, a_stall_is_drawn_once_a_packet) {
     EXPECT_FALSE(packet_faults_->stalled(5, 1100));
     EXPECT_FALSE(packet_faults_->stalled(5, 9000)) << "the same packet is shown";
     EXPECT_TRUE(packet_faults_->stalled(6, 9000));
+}
+
+void connect(ShimDevice& from, ShimDevice& to, DeviceAddr& peer) {
+    std::byte bytes[kDeviceAddressBytesMax];
+    const size_t length = to.address(bytes);
+    ASSERT_EQ(from.connect({bytes, length}, peer), Status::kOk);
+}
+
+/// A port that works again before the next operation is posted must not let that one overtake.
+TEST(ShimFaults, atomics_behind_one_that_was_not_begun_are_not_begun_either) {
+    DeviceConfig with_faults = {.node = 1, .job_token = 5, .faults = {}};
+    with_faults.faults = "seed=1,port_flap=0.2:1us,rma_late=0.2:1ms";
+    ShimDevice device(with_faults);
+    ShimDevice target({.node = 2, .job_token = 5, .faults = {}});
+    DeviceAddr to = kNoAddr;
+    DeviceAddr back = kNoAddr;
+    connect(device, target, to);
+    connect(target, device, back);
+    uint64_t word = 0;
+    Registration registration;
+    ASSERT_EQ(target.register_memory(&word, 8, kAccessAny, registration), Status::kOk);
+    constexpr uint64_t kTotal = 1000;
+    uint64_t posted = 0;
+    uint64_t ended = 0;
+    uint64_t done = 0;
+    uint64_t held_back = 0;  // those posted before this one are not to be begun
+    uint64_t behind = 0;     // of these, those that were behind another one
+    while (ended < kTotal) {
+        if (posted < kTotal && device.post({.kind = RmaKind::kFetchAdd,
+                                            .cookie = static_cast<uint16_t>(posted),
+                                            .peer = to,
+                                            .nla = registration.nla,
+                                            .key = registration.key,
+                                            .bytes = 8,
+                                            .operand = 1}) == Status::kOk)
+            ++posted;
+        usleep(3);  // the port is up again
+        device.progress(base::monotonic_ns());
+        target.progress(base::monotonic_ns());
+        for (Notification notification; device.poll_notification(notification); ++ended) {
+            ASSERT_EQ(notification.cookie, ended);
+            behind += ended < held_back;
+            if (notification.status == Status::kNotBegun) held_back = posted;
+            ASSERT_EQ(notification.status, ended < held_back ? Status::kNotBegun : Status::kOk) << ended;
+            if (ended < held_back) continue;
+            ASSERT_EQ(notification.value, done);
+            ++done;
+        }
+    }
+    EXPECT_GT(behind, 50u);
+    EXPECT_GT(done, 50u);
+    EXPECT_EQ(word, done);
 }
 
 }  // namespace

@@ -275,8 +275,9 @@ concept RmaDevice = requires(D device, Registration registration, const RmaOpera
     { device.deregister(registration) } -> std::same_as<Status>;
 
     /// Queues an operation at its port. kAgain: the port's queue is full; kBadParam: too long, bad port,
-    /// bad alignment. Every accepted operation notifies its requester exactly once, if asked to. Atomics with one peer by
-    /// one port are carried out in order: when one ends with kNotBegun, so do those that were posted behind it by then.
+    /// bad alignment. Every accepted operation notifies its requester exactly once, if asked to. Atomics with
+    /// one peer by one port are carried out in order: when one ends with kNotBegun, so do those that were
+    /// posted behind it by then.
     { device.post(operation) } -> std::same_as<Status>;
 
     /// Takes the oldest notification; false when there is none.
