@@ -35,6 +35,7 @@ class ActivityLists {
     [[nodiscard]] PeerIndex last(Activity level) const noexcept { return oldest_[list_[index(level)]]; }
 
     void add_front(std::vector<Peer>& peers, PeerIndex peer, Activity level) {
+        VELO_DCHECK(peer < peers.size(), "peer %u of %zu", peer, peers.size());
         const uint8_t list = list_[index(level)];
         Peer& added = peers[peer];
         added.list = list;
@@ -46,6 +47,10 @@ class ActivityLists {
 
     void remove(std::vector<Peer>& peers, PeerIndex peer) {
         const Peer& removed = peers[peer];
+        VELO_DCHECK(
+            (removed.newer == kNobody ? newest_[removed.list] : peers[removed.newer].older) == peer &&
+                (removed.older == kNobody ? oldest_[removed.list] : peers[removed.older].newer) == peer,
+            "peer %u is not where its links say", peer);
         (removed.newer == kNobody ? newest_[removed.list] : peers[removed.newer].older) = removed.older;
         (removed.older == kNobody ? oldest_[removed.list] : peers[removed.older].newer) = removed.newer;
     }

@@ -140,6 +140,7 @@ class DynamicBooks {
     }
 
     void move(PeerIndex index, Activity level) {
+        VELO_DCHECK(lends(at(index).link), "peer %u is in a list and owns no slots", index);
         counters_.list_moves += lists_.level_of(at(index)) != level;
         count_inactive(index, -1);
         lists_.move_front(ledger_.entries(), index, level);
@@ -160,6 +161,8 @@ class DynamicBooks {
     /// the sender has used all that it had at the last one.
     [[nodiscard]] bool at_monitoring_point(PeerIndex index) {
         DynamicPeer& peer = at(index);
+        VELO_DCHECK(peer.thresholds_reached <= credit_slots_, "%u thresholds of peer %u",
+                    peer.thresholds_reached, index);
         if (++peer.thresholds_reached <= credit_slots_) return false;
         peer.thresholds_reached = 0;
         return true;
@@ -215,6 +218,7 @@ class DynamicBooks {
         DynamicPeer& peer = at(index);
         if (lends(peer.link)) release_owner(index);
         ledger_.close(index);
+        VELO_CHECK(!ledger_.begun(index), "peer %u owns slots after its end", index);
         const bool queued = peer.queued_for_grant;
         MessageTimes times = peer.times;
         times.message_packets_max = 0;
@@ -228,6 +232,7 @@ class DynamicBooks {
     /// reopened by its next message.
     void ask_back(PeerIndex index, Outbox& outbox) {
         DynamicPeer& victim = at(index);
+        VELO_DCHECK(lends(victim.link), "peer %u is asked for slots that it does not own", index);
         if (victim.blocked || victim.granted() <= victim.quota()) return;
         if (by_contact_ && victim.link != LinkState::kOpen) return close_link(index, outbox);
         victim.blocked = true;
@@ -236,6 +241,7 @@ class DynamicBooks {
 
     /// A peer that has nothing but its minimum quota left is asked for what it holds beyond that.
     void after_theft(PeerIndex index, Outbox& outbox) {
+        VELO_DCHECK(at(index).quota() >= min_quota_, "peer %u keeps %u slots", index, at(index).quota());
         if (at(index).quota() > min_quota_) {
             move(index, Activity::kMedium);
             return;
@@ -267,6 +273,7 @@ class DynamicBooks {
 
     void count_inactive(PeerIndex index, int change) {
         if (lists_.level_of(at(index)) == Activity::kNull) inactive_ += static_cast<uint32_t>(change);
+        VELO_DCHECK(inactive_ <= owners_, "%u of %u peers are inactive", inactive_, owners_);
     }
 };
 

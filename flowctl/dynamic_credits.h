@@ -45,6 +45,8 @@ class DynamicCredits : public Policy {
     }
 
     void packets_sent(PeerIndex to, uint32_t packets) {
+        VELO_DCHECK(at(to).link == LinkState::kOpen, "%u packets to peer %u, which has not opened", packets,
+                    to);
         ledger_.spend(to, packets);
         at(to).used = true;
     }
@@ -235,12 +237,14 @@ class DynamicCredits : public Policy {
     }
     /// False where no slots are left for it.
     bool open(PeerIndex index, Outbox& outbox) {
+        VELO_CHECK(can_open(index), "a second opening to peer %u", index);
         if (!ledger_.can_lend(min_quota_)) return false;
         DynamicPeer& peer = at(index);
         peer.spends = false;
         pattern_.begin(peer);
         ledger_.lend(index, std::min({this->initial_quota_, this->sender_slots_max_,
                                       ledger_.unassigned_slots() - this->credit_slots_}));
+        VELO_CHECK(peer.quota() >= min_quota_, "peer %u begins with %u slots", index, peer.quota());
         ++this->owners_;
         this->last_opening_ = pattern_.messages();
         ++this->counters_.opened;

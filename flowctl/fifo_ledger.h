@@ -214,6 +214,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
             threshold = static_cast<uint16_t>(threshold - taken);
             credits -= taken;
         }
+        VELO_DCHECK(credits == 0, "%u credits of peer %u are in no threshold", credits, from);
         return Status::kOk;
     }
 
@@ -235,6 +236,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     void move_quota(PeerIndex from, PeerIndex to, uint32_t slots) {
         const Audit audit(*this, from);
         const Audit audit_to(*this, to);
+        VELO_DCHECK(from != to, "peer %u takes slots from itself", to);
         VELO_CHECK(slots <= (*this)[from].quota_, "%u slots of peer %u, which has fewer", slots, from);
         (*this)[from].quota_ -= slots;
         (*this)[to].quota_ += slots;
@@ -295,6 +297,8 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
         const Audit audit(*this, index);
         FifoAccount& account = (*this)[index];
         if (begun(index)) {
+            VELO_CHECK(lent_slots_ >= credit_slots_, "peer %u has %u lent slots of %u", index, credit_slots_,
+                       lent_slots_);
             available_slots_ += account.granted_ + credit_slots_;
             unassigned_slots_ += account.quota_ + credit_slots_;
             lent_slots_ -= credit_slots_;
@@ -308,6 +312,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     void retire(PeerIndex index) {
         const Audit audit(*this, index);
         FifoAccount& account = (*this)[index];
+        VELO_CHECK(begun(index), "peer %u ends without an account", index);
         available_slots_ += std::exchange(account.granted_, 0);
         credits_of(account) = account.piggybacked_ = 0;
         retrieved_of(account) = credit_slots_;
@@ -340,6 +345,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     [[nodiscard]] uint32_t ring_slots() const noexcept { return credit_slots_ + 1; }
     /// `place` is less than two rounds of the ring.
     [[nodiscard]] size_t at_place(PeerIndex index, uint32_t place) const noexcept {
+        VELO_DCHECK(place < 2 * ring_slots(), "place %u of %u, peer %u", place, ring_slots(), index);
         return size_t{index} * ring_slots() + (place >= ring_slots() ? place - ring_slots() : place);
     }
     /// Takes the head out of the FIFO and puts `threshold` in.

@@ -132,6 +132,7 @@ class FlowControl {
     /// A packet to the peer is about to go by a contact slot. Our opening may ride in it. `begins`: the first
     /// of a message, for the first time.
     void contact_sent(PeerIndex to, bool begins) {
+        VELO_DCHECK(by_contact(to), "a packet to peer %u fills a contact slot, and has credits", to);
         outbox_.mark();
         on_dynamic(0, [&](auto& credits) {
             credits.contact_sent(to, begins, outbox_);
@@ -157,6 +158,7 @@ class FlowControl {
         settle_run();
         return on(Status::kOk, [&](const auto& credits) {
             if (packets > credits.granted(from)) return Status::kProtocol;
+            VELO_DCHECK(run_packets_ == 0, "a run of peer %u before that of peer %u ended", from, run_from_);
             run_from_ = from;
             run_packets_ = packets;
             if (credits.return_due(from, packets)) settle_run();
@@ -228,6 +230,8 @@ class FlowControl {
             outbox_.remove(peer, kAllControl);
             outbox_.can_send(peer);
             credits.reset_peer(peer);
+            VELO_CHECK(!outbox_.due(peer) && !outbox_.waits_to_send(peer), "packets to peer %u after its end",
+                       peer);
             return 0;
         });
     }

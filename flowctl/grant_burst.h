@@ -10,6 +10,7 @@
 #include "flowctl/grant_threshold.h"
 #include "flowctl/outbox.h"
 #include "flowctl/plan.h"
+#include "velo/base/check.h"
 
 namespace velo::flowctl {
 
@@ -116,6 +117,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
     /// that the sender keeps its minimum quota.
     [[gnu::noinline]] void return_burst(PeerIndex index, Outbox& outbox) {
         const DynamicPeer& peer = at(index);
+        VELO_DCHECK(ledger_.reached(index) && !peer.blocked, "a burst for peer %u out of turn", index);
         const uint32_t below_min = min_quota_ - std::min(min_quota_, peer.granted());
         // The sender has just given up its credits, and would keep a burst.
         if (peer.times.message_packets == 0 && this->is_idle(peer)) {
@@ -157,6 +159,7 @@ class BurstGrant : public ThresholdGrant<Quota, true> {
 
     /// An explicit return, paid for with the head of the FIFO.
     void give(PeerIndex index, uint32_t credits, Outbox& outbox) {
+        VELO_DCHECK(lends(at(index).link) && credits <= return_max_, "%u credits to peer %u", credits, index);
         this->count_threshold(index, outbox);
         credits = ledger_.return_credits(index, credits);
         watch(index);

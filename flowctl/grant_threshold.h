@@ -8,6 +8,7 @@
 #include "flowctl/dynamic_books.h"
 #include "flowctl/outbox.h"
 #include "flowctl/plan.h"
+#include "velo/base/check.h"
 
 namespace velo::flowctl {
 
@@ -40,6 +41,7 @@ class ThresholdGrant : public Quota {
                     index, std::min(this->wanted_threshold(peer), return_max_ - credits));
             }
         }
+        VELO_DCHECK(credits <= return_max_, "%u credits to peer %u at once", credits, index);
         if (credits != 0) outbox.add_credits(index, credits);
     }
 
@@ -57,6 +59,8 @@ class ThresholdGrant : public Quota {
         if (kPatient ? can_wait(to) : due) return credits;
         const uint32_t rest = std::min({peer.retrieved(), max - credits, ledger_.available_slots()});
         if (rest != 0) ledger_.piggyback(to, rest);
+        VELO_DCHECK(credits + rest <= max, "%u piggybacked credits to peer %u, of %u", credits + rest, to,
+                    max);
         return credits + rest;
     }
 

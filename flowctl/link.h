@@ -63,6 +63,17 @@ inline constexpr uint32_t kLinkEvents = 5;
     return table[static_cast<size_t>(state)][static_cast<size_t>(event)];
 }
 
+/// Whether exactly the states that lend can close, and none of them opens again.
+[[nodiscard]] constexpr bool closes_what_is_lent() noexcept {
+    for (uint32_t i = 0; i < kLinkStates; ++i) {
+        const auto state = static_cast<LinkState>(i);
+        if (lends(state) != next_state(state, LinkEvent::kCloses).has_value()) return false;
+        if (lends(state) && next_state(state, LinkEvent::kOpens)) return false;
+    }
+    return true;
+}
+static_assert(closes_what_is_lent());
+
 /// Applies an event to the link with `peer`: the next state, and what is due to the peer. False, and nothing
 /// changed, where the table has no transition. `first_credits`: of kOpens.
 [[nodiscard]] inline bool apply(LinkState& state, LinkEvent event, Outbox& outbox, PeerIndex peer,

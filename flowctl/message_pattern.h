@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "flowctl/plan.h"
+#include "velo/base/check.h"
 
 namespace velo::flowctl {
 
@@ -101,6 +102,7 @@ class MessagePattern {
 
     /// At the end, also where the peer is queued already.
     void enqueue(std::vector<Peer>& peers, PeerIndex index) {
+        VELO_DCHECK(index < peers.size(), "peer %u of %zu", index, peers.size());
         dequeue(peers, index);
         Peer& peer = peers[index];
         peer.queued_for_grant = true;
@@ -120,6 +122,8 @@ class MessagePattern {
         const PeerIndex earlier = peer.times.queued_before;
         (earlier == kNobody ? first_ : peers[earlier].times.queued_after) = later;
         (later == kNobody ? last_ : peers[later].times.queued_before) = earlier;
+        VELO_DCHECK((first_ == kNobody) == (queued_ == 0) && (last_ == kNobody) == (queued_ == 0),
+                    "%u peers are queued", queued_);
     }
 
     template <typename Visit>
@@ -161,6 +165,7 @@ class MessagePattern {
     static constexpr uint8_t kOneMessage = 1;
     static constexpr uint8_t kFirstGap = 2;
     static constexpr uint32_t kGapClassMax = 15;
+    static_assert(kGapClassMax < 1u << 4, "gap_class has four bits");
 
     static void note_gap(Peer& peer, uint32_t gap) noexcept {
         const uint32_t next = static_cast<uint32_t>(std::bit_width(gap)) + kFirstGap - 1;

@@ -146,6 +146,7 @@ class Outbox {
         if (!entry.waits) [[likely]]
             return;
         entry.waits = false;
+        VELO_DCHECK(ready_.size() < entries_.size(), "the queue of %zu peers grows", ready_.size());
         ready_.push_back(peer);
     }
     /// A peer whose message may go on, each once. False: none.
@@ -200,6 +201,7 @@ class Outbox {
     void visit_fresh(Visit&& visit) {
         for (size_t at = 0; at < fresh_.size(); ++at) {
             const PeerIndex peer = fresh_[at];
+            VELO_DCHECK(entries_[peer].lined, "peer %u is queued, and not marked", peer);
             if (visit(peer)) {
                 entries_[peer].lined = false;
             } else {
@@ -257,6 +259,7 @@ class Outbox {
         Entry& entry = at(peer);
         if (entry.lined) return;
         entry.lined = true;
+        VELO_DCHECK(fresh_.size() < entries_.size(), "the queue of %zu peers grows", fresh_.size());
         fresh_.push_back(peer);
     }
 

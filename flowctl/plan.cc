@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "velo/base/check.h"
+
 namespace velo::flowctl {
 namespace {
 
@@ -80,6 +82,20 @@ std::optional<PlanError> refuse_credited(const Config& config) {
                   smallest);
 }
 
+/// Holds a plan with credits to its promises (flowctl/plan.h).
+Plan checked(const Plan& plan) {
+    VELO_CHECK(plan.mailbox_slots == plan.data_region_slots + plan.credit_region_slots + plan.contact_slots,
+               "%u slots are not %u, %u and %u", plan.mailbox_slots, plan.data_region_slots,
+               plan.credit_region_slots, plan.contact_slots);
+    VELO_CHECK(plan.quota >= 1 && plan.threshold <= plan.quota && plan.favoured_threshold <= plan.quota_max(),
+               "a quota of %u with thresholds of %u and %u", plan.quota, plan.threshold,
+               plan.favoured_threshold);
+    VELO_CHECK(plan.contact_slots != 0 ||
+                   uint64_t{plan.peers} * plan.quota + plan.excess_peers <= plan.data_region_slots,
+               "%u peers with %u slots each of %u", plan.peers, plan.quota, plan.data_region_slots);
+    return plan;
+}
+
 Plan plan_without_credits(const Config& config) {
     Plan plan;
     plan.mode = config.mode;
@@ -127,7 +143,7 @@ PlanResult plan_static(const Config& config) {
     plan.threshold = threshold_for(plan.quota, plan.credit_slots);
     plan.favoured_threshold = threshold_for(plan.quota_max(), plan.credit_slots);
     plan.piggyback = config.piggyback;
-    return plan;
+    return checked(plan);
 }
 
 /// Region and quota of each peer under dynamic mode.
@@ -182,7 +198,7 @@ PlanResult plan_changing(const Config& config) {
     }
     plan.sender_slots_max = config.sender_slots_max != 0 ? config.sender_slots_max : plan.data_region_slots;
     if (config.mode == Mode::kGrowing) plan.sender_slots_max = std::min(plan.sender_slots_max, kReturnMax);
-    return plan;
+    return checked(plan);
 }
 
 }  // namespace

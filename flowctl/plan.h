@@ -43,6 +43,9 @@ inline constexpr uint32_t kSlotsPerPeerDefault = 58;
     return quota / (credit_slots + 1) + 1;
 }
 
+static_assert((kCreditSlotsDefault + 1) * threshold_for(kSlotsPerPeerDefault, kCreditSlotsDefault) >
+              kSlotsPerPeerDefault);
+
 /// Smallest number of slots for one peer, credit slots included, with which a steady flow of messages of
 /// message_packets packets does not stall: equations 3 and 4 of FC 5.3, solved exactly.
 ///

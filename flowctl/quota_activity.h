@@ -9,6 +9,7 @@
 #include "flowctl/dynamic_books.h"
 #include "flowctl/outbox.h"
 #include "flowctl/plan.h"
+#include "velo/base/check.h"
 
 namespace velo::flowctl {
 
@@ -51,6 +52,8 @@ class ActivityQuota : public DynamicBooks {
         const uint32_t lacks = needed - std::min(needed, ledger_.unassigned_slots());
         const uint32_t taken = std::max(victim.quota() - std::min(victim.quota(), kept),
                                         std::min(lacks, victim.quota() - min_quota_));
+        VELO_DCHECK(taken + min_quota_ <= victim.quota(), "peer %u loses %u slots of %u", index, taken,
+                    victim.quota());
         ledger_.release(index, taken);
         counters_.steals += taken != 0;
         after_theft(index, outbox);

@@ -29,7 +29,10 @@ class GrowingQuota {
           credit_slots_(plan.credit_slots),
           step_(plan.growing_step),
           slots_max_(plan.sender_slots_max),
-          growth_(plan.growth) {}
+          growth_(plan.growth) {
+        VELO_CHECK(slots_max_ >= plan.quota, "a sender of at most %u slots begins with %u", slots_max_,
+                   plan.quota);
+    }
 
     /// A message that waited promises its sender more slots (IBFC 4.3: linear or exponential).
     void message_ended(QuotaLedger& ledger, PeerIndex from, MessageEnd end) {

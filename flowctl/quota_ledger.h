@@ -95,6 +95,8 @@ class QuotaLedger : public Ledger<QuotaLedger, QuotaAccount> {
         QuotaAccount& account = (*this)[index];
         account.quota_ += slots;
         account.threshold_ = threshold;
+        VELO_DCHECK(threshold >= 1 && threshold <= account.quota_, "a threshold of %u for peer %u", threshold,
+                    index);
     }
 
     /// A process that starts takes the account over, with the quota of the beginning.

@@ -19,6 +19,7 @@ class Budget {
         if (bytes > available()) return false;
         used_ += bytes;
         used_max_ = std::max(used_max_, used_);
+        VELO_DCHECK(used_ + held_ <= limit_, "bytes that are held were taken");
         return true;
     }
     void give_back(uint64_t bytes) {

@@ -19,6 +19,7 @@
 
 #include "match/budget.h"
 #include "match/supply.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -58,6 +59,7 @@ class DataCells {
     template <class Visit>
     void for_each_piece(CellRef first, uint32_t bytes, Visit&& visit) const {
         for (CellRef ref = first; bytes != 0;) {
+            VELO_DCHECK(ref != kNoCell, "%u bytes of a message are in no cell", bytes);
             const Run run = run_at(ref);
             const uint32_t piece = std::min(bytes, run.cells * kCellBytes - uint32_t{sizeof(Run)});
             visit(memory_of(ref) + sizeof(Run), piece);
@@ -71,6 +73,10 @@ class DataCells {
         while (first != kNoCell) {
             const Run run = run_at(first);
             const uint32_t group = first / kGroupCells;
+            VELO_DCHECK(run.cells != 0 && first % kGroupCells + run.cells <= kGroupCells,
+                        "a run of %u cells at cell %u", run.cells, first);
+            VELO_DCHECK((groups_[group].free & ones(run.cells) << first % kGroupCells) == 0,
+                        "cell %u is freed twice", first);
             groups_[group].free |= ones(run.cells) << first % kGroupCells;
             first_free_ = std::min(first_free_, group);
             supply_.give_back(run.cells);
@@ -94,9 +100,11 @@ class DataCells {
         std::unique_ptr<std::byte[]> memory;
         uint64_t free = 0;  ///< those of its cells, of those that are made
     };
+    static_assert(8 * sizeof(Group::free) == kGroupCells, "a bit for each cell of a group");
 
     [[nodiscard]] static constexpr uint64_t ones(uint32_t count) { return ~uint64_t{0} >> (kGroupCells - count); }
     [[nodiscard]] std::byte* memory_of(CellRef ref) const {
+        VELO_DCHECK(ref / kGroupCells < groups_.size(), "cell %u of %zu groups", ref, groups_.size());
         return &groups_[ref / kGroupCells].memory[size_t{ref % kGroupCells} * kCellBytes];
     }
     [[nodiscard]] Run run_at(CellRef ref) const {
@@ -141,11 +149,15 @@ class DataCells {
             data += piece;
             bytes -= piece;
         }
+        VELO_DCHECK(bytes == 0 && made == 0, "%u bytes without a cell, %u cells without bytes", bytes, made);
         return first;
     }
     /// Takes up to `wanted` free cells that are side by side; at least one is free. Returns their number.
     [[nodiscard]] uint32_t take_free(uint32_t wanted, CellRef& first) {
-        while (groups_[first_free_].free == 0) ++first_free_;
+        while (groups_[first_free_].free == 0) {
+            ++first_free_;
+            VELO_DCHECK(first_free_ < groups_.size(), "none of %zu groups has a free cell", groups_.size());
+        }
         uint64_t& free = groups_[first_free_].free;
         wanted = std::min(wanted, kGroupCells);
         uint64_t begins = free;  // the first cells of runs that are long enough

@@ -63,6 +63,10 @@ inline constexpr std::array<Kind, kKinds - 1> kOpenKinds = {Kind::kOpenTag, Kind
     return static_cast<Kind>((receive.tag == kAnyTag ? 1 : 0) + (receive.source == kAnySource ? 2 : 0));
 }
 
+// Bit 0 of a kind is an open tag, bit 1 an open source.
+static_assert(kind_of({0, 0, kAnyTag}) == Kind::kOpenTag && kind_of({0, kAnySource, 0}) == Kind::kOpenSource);
+static_assert(kind_of({0, kAnySource, kAnyTag}) == Kind::kOpen);
+
 /// Whether receives of this kind can fit the message at all.
 [[nodiscard]] constexpr bool can_fit(Kind kind, const Envelope& message) {
     return message.tag >= 0 || kind == Kind::kExact || kind == Kind::kOpenSource;

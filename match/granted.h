@@ -20,6 +20,7 @@ class Granted {
   public:
     /// All of them may be unreported, and half be counted down to, in 16 bits.
     static constexpr uint32_t kRecordsMax = 0x7fff;
+    static_assert((kRecordsMax - 1) / 2 <= INT16_MAX && kRecordsMax - (kRecordsMax - 1) / 2 <= -INT16_MIN);
 
     /// Granted, and not used as far as is known here.
     [[nodiscard]] Room left() const { return left_; }
@@ -36,9 +37,16 @@ class Granted {
         return left_.fits(more) && left_.records() + more.records() <= kRecordsMax;
     }
     /// Room that was set aside becomes the sender's.
-    void give(Room room) { set(left_ + room, untold() + room); }
+    void give(Room room) {
+        VELO_DCHECK(fits(room), "%u records and %u cells are more than can be granted", room.records(),
+                    room.cells());
+        set(left_ + room, untold() + room);
+    }
     /// A message has come in its room, and keeps it.
-    void use(uint32_t cells) { set(left_ - Room{1, cells}, untold()); }
+    void use(uint32_t cells) {
+        VELO_DCHECK(allows(cells), "a message of %u cells, which the sender may not have sent", cells);
+        set(left_ - Room{1, cells}, untold());
+    }
     /// A message has come in its room, and has not needed it: the room is the sender's again.
     void give_back(uint32_t cells) { set(left_, untold() + Room{1, cells}); }
     /// give_back(0), if nothing is due; otherwise false.
@@ -49,7 +57,11 @@ class Granted {
         return false;
     }
     /// The last message was not what it seemed.
-    void undo_plain() { ++countdown_; }
+    void undo_plain() {
+        ++countdown_;
+        VELO_DCHECK(countdown_ <= until_due(left_.records()),
+                    "a record is counted back that was not counted");
+    }
 
     /// With the next message, records are reported to the sender. Until then one without cells is allowed.
     [[nodiscard]] bool due() const { return countdown_ <= 0; }

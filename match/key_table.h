@@ -15,6 +15,7 @@
 #include <new>
 
 #include "match/envelope.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -34,6 +35,7 @@ class KeyTable {
     static constexpr Ref kNone = Store::kNone;
     /// One page at most. Later bins are allocated in as many at a time as there are.
     static constexpr uint32_t kFirstBins = 64;
+    static_assert(kFirstBins * sizeof(Ref) <= 4096);
 
     explicit KeyTable(Store& store) : store_(store) { first_bins_.fill(kNone); }
     KeyTable(const KeyTable&) = delete;
@@ -55,6 +57,7 @@ class KeyTable {
 
     /// Becomes the youngest of its key. (Where that was stored a moment ago, a load of it would wait.)
     [[gnu::always_inline]] void append(Ref entry, const Envelope& key) {
+        VELO_DCHECK(store_.key(entry) == key, "an entry in the list of another tag than %d", key.tag);
         auto& links = store_.links(entry);
         links.next = kNone;
         Ref& head = *recent_place_of(key);
@@ -93,7 +96,11 @@ class KeyTable {
             return;
         }
         Ref* place = recent_place_of(store_.key(entry));
-        while (*place != entry) place = &store_.links(*place).chain;
+        while (*place != entry) {
+            VELO_DCHECK(*place != kNone, "an entry of tag %d is removed that is not here",
+                        store_.key(entry).tag);
+            place = &store_.links(*place).chain;
+        }
         unlink_first(entry, *place);
     }
 
@@ -109,9 +116,11 @@ class KeyTable {
   private:
     static constexpr uint32_t kSegments = 24;
     static_assert(std::has_single_bit(kFirstBins));
+    static_assert((uint64_t{kFirstBins} << kSegments) - 1 <= UINT32_MAX);
 
     /// `place`: what refers to the first one of a key.
     void unlink_first(Ref first, Ref& place) {
+        VELO_DCHECK(keys_ != 0 && place == first, "an entry is removed of %u keys", keys_);
         const auto& links = store_.links(first);
         if (links.next == kNone) {
             place = links.chain;
@@ -150,6 +159,8 @@ class KeyTable {
 
     /// Without memory for another bin nothing is changed; lookups take longer then.
     [[gnu::cold, gnu::noinline]] void divide_bin() {
+        VELO_CHECK(keys_ > bins_ && bins_ >= round_bins_ && bins_ - round_bins_ < round_bins_,
+                   "%u keys in %u bins, %u when the round began", keys_, bins_, round_bins_);
         const uint32_t added = bins_;
         const auto segment = static_cast<uint32_t>(std::bit_width(added / kFirstBins)) - 1;
         if (segment >= kSegments) return;

@@ -25,6 +25,7 @@ class Numbers {
         }
         const uint32_t at = free_;
         Place& place = places_[at];
+        VELO_DCHECK(place.request == nullptr, "place %u is free and has a request", at);
         free_ = place.next_free;
         place.request = &request;
         ++taken_;
@@ -66,6 +67,7 @@ class Numbers {
     static constexpr uint32_t kEnd = ~uint32_t{0};
     static constexpr uint64_t kPlaceMask = ~uint32_t{0};
     static constexpr uint32_t kUsesMask = 0x3fffffff;  ///< the upper two bits of a number are the caller's
+    static_assert((uint64_t{kUsesMask} << 32 | kPlaceMask) >> 62 == 0);
 
     struct Place {
         T* request;

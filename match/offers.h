@@ -11,7 +11,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "match/envelope.h"
 #include "match/posted_queue.h"
@@ -30,9 +32,13 @@ struct PostedReceive {
     PostedReceive* newer;
     OfferList* list;  ///< that it is in, or nullptr
 };
+static_assert(std::is_standard_layout_v<PostedReceive> && offsetof(PostedReceive, posted) == 0);
 
 struct OfferList {
     void add(PostedReceive& receive) {
+        VELO_DCHECK(receive.list == nullptr, "a receive is in a list already");
+        VELO_DCHECK(newest == nullptr || newest->posted.number < receive.posted.number,
+                    "out of order of posting");
         receive.list = this;
         receive.older = newest;
         receive.newer = nullptr;
@@ -40,6 +46,7 @@ struct OfferList {
         newest = &receive;
     }
     void remove(PostedReceive& receive) {
+        VELO_DCHECK(receive.list == this, "a receive is removed from a list that it is not in");
         (receive.older == nullptr ? oldest : receive.older->newer) = receive.newer;
         (receive.newer == nullptr ? newest : receive.newer->older) = receive.older;
         receive.list = nullptr;

@@ -20,6 +20,7 @@
 #include "match/envelope.h"
 #include "match/key_table.h"
 #include "match/records.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -53,6 +54,8 @@ class OpenLinks {
     }
 
     [[nodiscard]] KeyLinks<Ref>& links(Ref ref) {
+        VELO_DCHECK(ref / Records::kPerChunk < chunks_.size(), "record %u of %zu chunks", ref,
+                    chunks_.size());
         return (*chunks_[ref / Records::kPerChunk])[ref % Records::kPerChunk];
     }
     [[nodiscard]] Envelope key(Ref ref) const { return opened(records_.at(ref).envelope, kind_); }
@@ -77,10 +80,14 @@ class OpenIndex {
 
     [[nodiscard]] bool listed() const { return listed_; }
     /// The oldest record that fits. The index is listed.
-    [[nodiscard]] Ref first(const Envelope& receive) const { return table_->first(receive); }
+    [[nodiscard]] Ref first(const Envelope& receive) const {
+        VELO_DCHECK(listed_ && kind_of(receive) == kind_, "a receive of kind %zu", index(kind_of(receive)));
+        return table_->first(receive);
+    }
 
     /// Lists all records from this one on. False: there is no memory for that.
     [[nodiscard]] bool list(Ref oldest) {
+        VELO_CHECK(!listed_, "records of kind %zu are listed twice", index(kind_));
         if (!links_.reach(records_.supply().made())) return false;
         if (!table_) table_.emplace(links_);
         listed_ = true;

@@ -14,6 +14,7 @@
 #include "match/room.h"
 #include "match/unmatched.h"
 #include "match/waiting_sends.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -30,7 +31,7 @@ class Outgoing {
     }
     /// The message that take_grant() was called for has not left, and nothing has been added meanwhile.
     void give_back_grant(uint64_t bytes, bool keeps_number) {
-        ++ready_;
+        give_back_record();
         cells_ += Unmatched::cells_of(static_cast<uint32_t>(bytes), keeps_number);
     }
     /// take_grant() of a message whose data fits into its record.
@@ -40,14 +41,19 @@ class Outgoing {
         ready_ = 0;
         return false;
     }
-    void give_back_record() { ++ready_; }
+    void give_back_record() {
+        VELO_DCHECK(waiting_.empty(), "a record is given back behind a message that waits");
+        ++ready_;
+    }
     void add(WaitingSend& send, const Envelope& envelope) {
+        VELO_DCHECK(waiting_.empty() ? held_ == 0 : ready_ == 0, "%d records held, %d ready", held_, ready_);
         waiting_.add(send, envelope);
         held_ += std::exchange(ready_, 0);
     }
     /// False: its receiver was not asked. Otherwise the message is not waiting any more.
     [[nodiscard]] bool accepted(WaitingSend& send) {
         if (!waiting_.accepted(send)) return false;
+        VELO_DCHECK(ready_ == 0, "%d records are ready while a message waits", ready_);
         if (waiting_.empty()) ready_ = std::exchange(held_, 0);
         return true;
     }

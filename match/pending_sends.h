@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "match/envelope.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -58,6 +59,7 @@ class PendingSends {
     /// The message, of which number and envelope are set, comes last.
     void add(Store& store, Ref ref) {
         Pending<Ref>& added = store.at(ref);
+        VELO_DCHECK(last_ == kNone || store.at(last_).number < added.number, "out of order of sending");
         added.chosen_age = 0;
         added.next = added.beside = kNone;
         added.previous = last_;
@@ -96,8 +98,9 @@ class PendingSends {
 
     /// The receiver has taken it: it is in the queue no more. False: it was not asked, and nothing has changed.
     [[nodiscard]] bool on_accepted(Store& store, Ref ref) {
-        if (state_of(store, ref) != State::kRequested) return false;
+        if (unanswered_ == 0 || state_of(store, ref) != State::kRequested) return false;
         const Pending<Ref>& accepted = store.at(ref);
+        VELO_DCHECK(size_ != 0 && (accepted.previous == kNone) == (ref == first_), "%u messages wait", size_);
         --unanswered_;
         --size_;
         remove(store, requested_, ref);
@@ -167,9 +170,14 @@ class PendingSends {
     }
     void remove(Store& store, Ref& list, Ref ref) {
         Ref* place = &list;
-        while (*place != ref) place = &store.at(*place).beside;
+        while (*place != ref) {
+            VELO_DCHECK(*place != kNone, "message %llu is not in its list", number(store, ref));
+            place = &store.at(*place).beside;
+        }
         *place = store.at(ref).beside;
     }
+
+    [[nodiscard]] static unsigned long long number(Store& store, Ref ref) { return store.at(ref).number; }
 
     Ref first_ = kNone;
     Ref last_ = kNone;

@@ -36,6 +36,7 @@ class Pool {
     /// Takes a piece that was reserved.
     [[nodiscard]] Ref take_reserved() { return supply_.take_reserved(1) != 0 ? supply_.made() - 1 : pop(); }
     void give_back(Ref ref) {
+        VELO_DCHECK(ref < supply_.made() && ref != free_, "piece %u of %u is freed", ref, supply_.made());
         at(ref).*kNext = std::exchange(free_, ref);
         supply_.give_back(1);
     }
@@ -52,12 +53,19 @@ class Pool {
     }
     void unreserve(uint32_t pieces) { supply_.unreserve(pieces); }
 
-    [[nodiscard]] T& at(Ref ref) { return chunks_[ref / kPerChunk][ref % kPerChunk]; }
-    [[nodiscard]] const T& at(Ref ref) const { return chunks_[ref / kPerChunk][ref % kPerChunk]; }
+    [[nodiscard]] T& at(Ref ref) { return const_cast<T&>(std::as_const(*this).at(ref)); }
+    [[nodiscard]] const T& at(Ref ref) const {
+        VELO_DCHECK(ref < supply_.made() && ref / kPerChunk < chunks_.size(), "piece %u of %u", ref,
+                    supply_.made());
+        return chunks_[ref / kPerChunk][ref % kPerChunk];
+    }
     [[nodiscard]] const Supply& supply() const { return supply_; }
 
   private:
-    [[nodiscard]] Ref pop() { return std::exchange(free_, at(free_).*kNext); }
+    [[nodiscard]] Ref pop() {
+        VELO_DCHECK(free_ != kNone, "none of %u pieces is free", supply_.made());
+        return std::exchange(free_, at(free_).*kNext);
+    }
     /// After this there are chunks for as many pieces. Memory that is not written costs nothing.
     [[nodiscard]] bool reach(uint32_t pieces) {
         try {

@@ -52,6 +52,8 @@ class PostedQueue {
     [[nodiscard, gnu::always_inline]] Posted* take(const Envelope& message) {
         if (open_ == 0) [[likely]] {
             Posted* const found = table_.take_first(message);
+            VELO_DCHECK(found == nullptr || counts_[index(Kind::kExact)] != 0,
+                        "a receive that was not counted");
             if (found != nullptr) --counts_[index(Kind::kExact)];
             return found;
         }
@@ -74,6 +76,7 @@ class PostedQueue {
     void withdraw(Posted& posted) {
         const Kind kind = kind_of(posted.envelope);
         VELO_DCHECK(counts_[index(kind)] != 0, "a receive is withdrawn that was not posted");
+        VELO_DCHECK(kind == Kind::kExact || open_ != 0, "an open receive is withdrawn of %u", open_);
         table_.remove(&posted);
         --counts_[index(kind)];
         if (kind != Kind::kExact) --open_;

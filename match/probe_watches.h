@@ -21,6 +21,7 @@
 
 #include "match/envelope.h"
 #include "match/refusals.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -58,7 +59,9 @@ class ProbeWatches {
         uint32_t first_round = 0;  ///< each round of a watch has a number of its own, behind this one
     };
 
-    explicit ProbeWatches(Limits limits) : limits_(limits), round_(limits.first_round) {}
+    explicit ProbeWatches(Limits limits) : limits_(limits), round_(limits.first_round) {
+        VELO_CHECK(limits.places >= 1 && limits.places <= kPlaces, "%u places for probes", limits.places);
+    }
 
     /// A probe that no record answers. Gives the message that was found for it, and again until that is received.
     [[nodiscard]] std::optional<Found> ask(const Envelope& pattern) {
@@ -166,6 +169,7 @@ class ProbeWatches {
     /// one.
     [[nodiscard]] bool rounds_run_out() const { return round_ > kAllRounds - 4 * kPlaces; }
     void count_rounds_anew() {
+        VELO_CHECK(rounds_run_out(), "rounds are counted anew after round %u", round_);
         round_ = 0;
         for (uint32_t i = 0; i < count_; ++i) watches_[i].round = ++round_;
     }
@@ -204,9 +208,14 @@ class ProbeWatches {
     void begin(Watch& watch) {
         if (!watch.wanted) return remove(watch);
         watch.answered = watch.fetched = watch.wanted = false;
+        VELO_CHECK(round_ < kAllRounds - 1, "round %u is the last one", round_);
         watch.round = ++round_;
     }
-    void remove(Watch& watch) { watch = watches_[--count_]; }
+    void remove(Watch& watch) {
+        VELO_CHECK(&watch - watches_.data() < count_, "one of %u watches is removed that is not there",
+                   count_);
+        watch = watches_[--count_];
+    }
 
     std::array<Watch, kPlaces> watches_;
     Limits limits_;

@@ -77,6 +77,8 @@ class Receiver {
     // Events of a sender.
 
     [[nodiscard]] Result on_request(Sender& sender, const Arrival& arrival, uint32_t age, bool first) {
+        VELO_DCHECK(is_checked(arrival), "a request of rank %d, tag %d", arrival.envelope.source,
+                    arrival.envelope.tag);
         Refusals& refusals = sender.offers.refusals;
         refusals.told_waiting(arrival.waiting_width);
         Posted* const fit = posted_.find(arrival.envelope);
@@ -102,6 +104,8 @@ class Receiver {
     }
 
     [[nodiscard]] Result on_eager(Sender& sender, const Arrival& arrival) {
+        VELO_DCHECK(is_checked(arrival), "a message of rank %d, tag %d", arrival.envelope.source,
+                    arrival.envelope.tag);
         const uint32_t cells = Unmatched::cells_of(arrival.data_bytes, arrival.keeps_number);
         if (!sender.granted.allows(cells) || arrival.data_bytes != arrival.bytes)
             return {.outcome = Outcome::kUngranted};
@@ -130,6 +134,7 @@ class Receiver {
     /// Matches an eager message whose data would fit into a record. nullptr: no posted receive fits, or
     /// something else has to be looked at; nothing has changed.
     [[nodiscard, gnu::always_inline]] PostedReceive* match_plain(Sender& sender, const Envelope& envelope) {
+        VELO_DCHECK(is_of_message(envelope), "a message of rank %d, tag %d", envelope.source, envelope.tag);
         if (!sender.granted.give_back_plain()) [[unlikely]]
             return nullptr;
         Posted* const fit = undisturbed() ? posted_.take(envelope) : nullptr;
@@ -233,6 +238,8 @@ class Receiver {
     /// Frees the memory of a dequeued message. `sender`: that of the message, nullptr if it has ended.
     void release(const Record& taken, Sender* sender) {
         const Unmatched message(taken);
+        VELO_DCHECK(sender == nullptr || sender->peer == message.peer(), "a message of peer %u",
+                    message.peer());
         const uint32_t cells = message.inside() ? 0 : DataCells::cells_of(message.bytes_here());
         if (!message.inside()) cells_.free(message.cells());
         if (!message.granted()) return;
@@ -400,7 +407,13 @@ class Receiver {
         return cells != kNoCell || arrival.data_bytes == 0 ? Outcome::kRecorded : Outcome::kDataless;
     }
 
+    /// Whether the caller has tested what the peer sent.
+    [[nodiscard]] static constexpr bool is_checked(const Arrival& arrival) {
+        return is_of_message(arrival.envelope) && arrival.data_bytes <= arrival.bytes &&
+               (arrival.data_bytes == 0 || arrival.handle_bytes == 0);
+    }
     void link(Sender& sender) {
+        VELO_CHECK(sender.flagged_behind == nullptr, "peer %u is flagged twice", sender.peer);
         sender.probe_round = 0;
         if (flagged_ == nullptr) {
             sender.flagged_before = sender.flagged_behind = flagged_ = &sender;
@@ -411,6 +424,8 @@ class Receiver {
         flagged_->flagged_before = sender.flagged_before->flagged_behind = &sender;
     }
     void unlink(Sender& sender) {
+        VELO_CHECK(flagged_ != nullptr && sender.flagged_behind != nullptr, "peer %u is not flagged",
+                   sender.peer);
         sender.flagged_before->flagged_behind = sender.flagged_behind;
         sender.flagged_behind->flagged_before = sender.flagged_before;
         if (flagged_ == &sender)

@@ -48,6 +48,7 @@ class Refusals {
     /// There was no memory for its record. `next`: the number of the next receive to be posted.
     void refuse(PostNumber next) {
         if (flagged_) return;
+        VELO_CHECK(next >= seen_, "receives are numbered backwards");
         flagged_ = true;
         seen_ = next;
     }

@@ -15,7 +15,9 @@ class Room {
     static constexpr uint32_t kMax = 0xffff;  ///< of either
 
     constexpr Room() = default;
-    constexpr Room(uint32_t records, uint32_t cells) : both_(records | cells << 16) {}
+    constexpr Room(uint32_t records, uint32_t cells) : both_(records | cells << 16) {
+        VELO_DCHECK(records <= kMax && cells <= kMax, "room for %u records and %u cells", records, cells);
+    }
 
     [[nodiscard]] constexpr uint32_t records() const { return both_ & kMax; }
     [[nodiscard]] constexpr uint32_t cells() const { return both_ >> 16; }

@@ -32,6 +32,7 @@ class Supply {
 
     /// Takes pieces that has() says are there. Returns how many of them the caller makes now; the others are free ones.
     [[nodiscard]] uint32_t take(uint32_t pieces) {
+        VELO_DCHECK(has(pieces), "%u pieces are taken, of %u spare ones", pieces, spare());
         const uint32_t made = pieces <= spare() ? 0 : pieces - spare();
         free_ -= pieces - made;
         return make(made);
@@ -46,6 +47,7 @@ class Supply {
         return make(made);
     }
     void give_back(uint32_t pieces) {
+        VELO_DCHECK(pieces <= in_use(), "%u pieces are given back of %u", pieces, in_use());
         free_ += pieces;
         hold();
     }
@@ -55,6 +57,7 @@ class Supply {
         return wanted <= free_ || uint64_t{wanted - free_} * bytes_each_ <= budget_.left();
     }
     void reserve(uint32_t pieces) {
+        VELO_DCHECK(may_reserve(pieces), "%u pieces are reserved without memory", pieces);
         reserved_ += pieces;
         hold();
     }

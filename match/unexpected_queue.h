@@ -82,6 +82,9 @@ class UnexpectedQueue {
             for (OpenIndex<Hash>& index : indexes_) index.remove(ref);
         }
         const Record& record = records_.at(ref);
+        VELO_DCHECK(
+            (record.older == kNone) == (oldest_ == ref) && (record.newer == kNone) == (newest_ == ref),
+            "record %u is not where its links say", ref);
         (record.older == kNone ? oldest_ : records_.at(record.older).newer) = record.newer;
         (record.newer == kNone ? newest_ : records_.at(record.newer).older) = record.older;
         records_.give_back(ref);
@@ -104,6 +107,8 @@ class UnexpectedQueue {
 
   private:
     void append(Ref ref, const Envelope& message) {
+        VELO_DCHECK((size_ == 0) == (oldest_ == kNone) && (size_ == 0) == (newest_ == kNone), "%u records",
+                    size_);
         Record& record = records_.at(ref);
         record.envelope = message;
         record.older = newest_;

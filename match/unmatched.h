@@ -8,6 +8,7 @@
 
 #include "match/data_cells.h"
 #include "match/records.h"
+#include "velo/base/check.h"
 
 namespace velo::match {
 
@@ -42,12 +43,16 @@ class Unmatched {
     }
 
     static void write_inside(Record& record, const Arrival& arrival, bool granted) {
+        VELO_DCHECK(fits_inside(arrival.bytes, arrival.keeps_number) && arrival.data_bytes == arrival.bytes,
+                    "%u bytes do not lie in a record", arrival.data_bytes);
         record.note =
             kInside | (granted ? kGranted : 0) | static_cast<uint32_t>(arrival.bytes) << kLengthShift;
         if (arrival.bytes != 0) std::memcpy(record.body.data(), arrival.data, arrival.bytes);
     }
     /// `cells`: what came along of its data, or its handle; kNoCell, when all of it is with the sender.
     static void write(Record& record, const Arrival& arrival, CellRef cells, bool granted) {
+        VELO_DCHECK(!granted || (cells == kNoCell) == (arrival.data_bytes == 0),
+                    "%u granted bytes have no cells", arrival.data_bytes);
         const bool has_handle = arrival.handle_bytes != 0 && cells != kNoCell;
         const uint32_t here = has_handle ? arrival.handle_bytes : arrival.data_bytes;
         const Body body = {arrival.number, arrival.bytes, cells, cells == kNoCell ? 0 : here};
@@ -79,6 +84,8 @@ class Unmatched {
     static constexpr uint32_t kInside = 2;
     static constexpr uint32_t kHandle = 4;
     static constexpr uint32_t kLengthShift = 8;
+    static_assert(Record::kBodyBytes < 1u << (32 - kLengthShift) &&
+                  (kGranted | kInside | kHandle) >> kLengthShift == 0);
 
     struct Body {
         uint64_t number;

@@ -69,6 +69,7 @@ struct Transfer {
         const uint64_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
         const uint64_t equal = (bytes + chunks - 1) / chunks;
         const uint64_t aligned = (equal + kAlignment - 1) & ~(kAlignment - 1);
+        VELO_DCHECK(equal <= chunk_bytes, "chunks of %u bytes become longer", chunk_bytes);
         chunk_bytes = static_cast<uint32_t>(aligned > chunk_bytes ? equal : aligned);
     }
 
@@ -127,6 +128,8 @@ class ChunkScheduler {
     }
     /// All chunks of a transfer may be issued from now on.
     void open(Transfer& transfer) {
+        VELO_DCHECK(transfer.source != nullptr, "%llu bytes are opened that were not posted",
+                    number(transfer.bytes));
         const bool rested = transfer.rests();
         transfer.first_only = false;
         if (rested && !transfer.all_issued()) enqueue(transfer);
@@ -136,7 +139,11 @@ class ChunkScheduler {
     bool next(Chunk& chunk) {
         Source* source = fewest();
         if (source == nullptr) return none();
+        VELO_DCHECK(!source->held && !source->waiting.empty(), "a source with %u chunks is served",
+                    source->chunks);
         Transfer& transfer = *source->waiting.front;
+        VELO_DCHECK(!transfer.rests() && transfer.source == source, "%llu bytes are issued of %llu",
+                    number(transfer.issued_bytes), number(transfer.bytes));
         const uint32_t bytes = transfer.next_chunk_bytes();
         const uint32_t counted = bytes & source->bytes_mask;
         if (!admits(*source, counted)) return none();
@@ -195,6 +202,8 @@ class ChunkScheduler {
     /// again. After a failure no further chunk is issued, and the transfer ends with its outstanding ones.
     [[nodiscard]] bool chunk_done(Transfer& transfer, uint32_t bytes, Status status) {
         Source& source = *transfer.source;
+        VELO_DCHECK(active_ != 0 && source.active(), "a chunk of %u bytes ends while none is under way",
+                    bytes);
         const bool filed = !source.waiting.empty() && &source != sole_;
         if (filed) unfile(source);
         if (active_ > 1) measure(source);
@@ -206,6 +215,9 @@ class ChunkScheduler {
         if (!source.active()) {
             source.held = false;
             --active_;
+            VELO_DCHECK(active_ != 0 || (chunks_ == 0 && bytes_ == 0 && waiting_count_ == 0),
+                        "%u chunks, %llu bytes and %u sources without an active one", chunks_, number(bytes_),
+                        waiting_count_);
         }
         return transfer.outstanding == 0 && transfer.all_issued();
     }
@@ -239,6 +251,7 @@ class ChunkScheduler {
     static constexpr uint32_t kTimeWeight = 8;  ///< a chunk's part of a mean time is an eighth
     static constexpr uint32_t kSlowTimes = 2;
     static constexpr uint64_t kTimeMax = 1u << 20;  ///< kTimeWeight times as much is a time_sum
+    static_assert(kTimeWeight * kTimeMax <= UINT32_MAX);
 
     /// Sources by chunks under way. Those with as many as the window has, or more, are one list.
     struct Order {
@@ -253,6 +266,7 @@ class ChunkScheduler {
             ++count;
         }
         void remove(Source& source) {
+            VELO_DCHECK(count != 0, "a source with %u chunks is removed, of none", source.chunks);
             list_of(source).remove(source);
             --count;
         }
@@ -308,6 +322,9 @@ class ChunkScheduler {
     }
     /// A source begins to wait.
     void append(Source& source) {
+        VELO_DCHECK(!source.waiting.empty(), "a source waits with nothing, %u chunks", source.chunks);
+        VELO_DCHECK(sole_ == nullptr || waiting_count_ == 1, "%u sources, and one that waits alone",
+                    waiting_count_);
         if (source.held) return file(source);
         if (++waiting_count_ == 1) {
             sole_ = &source;

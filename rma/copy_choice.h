@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "rma/coop_method.h"
+#include "velo/base/check.h"
 
 namespace velo::rma {
 
@@ -136,6 +137,7 @@ class CopyChoice {
         Mean reader, owner;
     };
 
+    static_assert(kCoopMethods == 3, "begin_trial() chooses of two others");
     [[nodiscard]] static size_t index(CoopMethod method) { return static_cast<size_t>(method); }
     [[nodiscard]] Cost& cost(CoopMethod method) { return costs_[index(method)]; }
     [[nodiscard]] static CoopMethod next(CoopMethod method) {
@@ -148,6 +150,7 @@ class CopyChoice {
         if (tried_ == method_) tried_ = next(tried_);
         const CoopMethod other = next(tried_) == method_ ? next(method_) : next(tried_);
         if (ps_a_byte(tried_) != 0 && ps_a_byte(other) == 0) tried_ = other;
+        VELO_CHECK(!trying_ && tried_ != method_, "way %zu is tried while it is in use", index(tried_));
         const bool direct = tried_ == CoopMethod::kDirect;
         const bool first = !direct && !ring_tried_;
         uncounted_ = first ? kNewBytes : direct ? kDirectColdBytes : kColdBytes;
@@ -156,6 +159,7 @@ class CopyChoice {
         measured_ = moved_ = blocks_ = 0;
     }
     void end_trial(bool takes_over) {
+        VELO_CHECK(trying_, "a trial of way %zu ends that has not begun", index(tried_));
         trying_ = false;
         ring_tried_ = ring_tried_ || tried_ != CoopMethod::kDirect;
         if (takes_over) {
@@ -216,6 +220,7 @@ class CopyChoices {
     /// A block of less fits the second cache of its reader; of more, none.
     static constexpr std::array<uint32_t, 2> kEnds = {256u << 10, 2u << 20};
     static constexpr size_t kKinds = kEnds.size() + 1;
+    static_assert(std::ranges::is_sorted(kEnds));
 
     struct EitherDirection {
         [[nodiscard]] CopyChoice& operator[](bool both) { return both ? both_ways : one_way; }

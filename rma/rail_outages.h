@@ -85,6 +85,7 @@ class RailOutages {
 
     template <class Condition>
     [[nodiscard]] RailMask select(Condition&& condition) const {
+        VELO_DCHECK(suspects_ == 0 || states_ != nullptr, "suspects without a state");
         RailMask found = 0;
         for (RailMask left = suspects_; left != 0; left &= left - 1) {
             const auto rail = static_cast<uint32_t>(std::countr_zero(left));

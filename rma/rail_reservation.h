@@ -228,14 +228,17 @@ class HalfDuplexRail {
 
     /// The own request ends without a grant.
     constexpr RailAnswer refuse() {
+        VELO_DCHECK(out(), "request %u is refused, and is not out", request_.number);
         state_ = state_ == State::kReserved ? State::kFree : State::kReceiving;
         return request_.aborted ? RailAnswer::kNone : RailAnswer::kRefused;
     }
     constexpr RailActions end_grant() {
+        VELO_DCHECK(granted(), "the grant to peer %u ends twice", grant_.peer);
         state_ = state_ == State::kReceiving ? State::kFree : State::kReserved;
         return {.grant = RailGrantChange::kEnded};
     }
     constexpr RailActions begin_grant(const RailMessage& message, State state) {
+        VELO_DCHECK(!granted(), "peer %u is granted the rail of peer %u", message.peer, grant_.peer);
         state_ = state;
         grant_ = {.peer = message.peer, .number = message.number};
         return {.message = reply(RailMessageKind::kCts, message), .grant = RailGrantChange::kBegun};
@@ -435,6 +438,7 @@ class DuplexRail {
     }
     /// The grant has ended.
     constexpr RailActions next_grant() {
+        VELO_DCHECK(grant_ && queued_ <= queue_max_, "the next of %u requests, without a grant", queued_);
         grant_.reset();
         RailActions actions = {.grant = RailGrantChange::kEnded};
         if (queued_ == 0) return actions;

@@ -382,6 +382,8 @@ class RailReservations {
     }
     template <class Host>
     void granted(uint32_t rail, Half& half, uint64_t now_ns, Host&& host) {
+        VELO_CHECK(half.transfer != nullptr && (half.transfer->asked & rail_bit(rail)) != 0,
+                   "rail %u is granted, and was not asked for", rail);
         ReservingTransfer& transfer = *half.transfer;
         ++counters_.grants;
         // The shortest of late ones: the others have queued.
@@ -392,6 +394,8 @@ class RailReservations {
         if (transfer.stage == Stage::kAsks) admit(transfer, host);
     }
     void refused(uint32_t rail, Half& half) {
+        VELO_CHECK(half.transfer != nullptr && (half.transfer->asked & rail_bit(rail)) != 0,
+                   "rail %u is refused, and was not asked for", rail);
         ReservingTransfer& transfer = *half.transfer;
         half.transfer = nullptr;
         ++counters_.refusals;
@@ -400,6 +404,8 @@ class RailReservations {
         if (transfer.stage == Stage::kAsks && transfer.asked == 0) wait(transfer, true);
     }
     void lost(uint32_t rail, Half& half) {
+        VELO_CHECK(half.transfer != nullptr && (half.transfer->rails & rail_bit(rail)) != 0,
+                   "rail %u is lost, and was not held", rail);
         ++counters_.lost;
         half.transfer->rails &= ~rail_bit(rail);
         half.transfer = nullptr;
@@ -415,6 +421,8 @@ class RailReservations {
 
     template <class Host>
     void admit(ReservingTransfer& transfer, Host&& host) {
+        VELO_CHECK(unadmitted_ != 0 && transfer.unadmitted(), "a transfer with peer %u is admitted twice",
+                   transfer.granter);
         transfer.stage = Stage::kAdmitted;
         --unadmitted_;
         host.admit(transfer);

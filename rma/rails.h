@@ -23,6 +23,7 @@
 #include "rma/rail_outages.h"
 #include "rma/rail_policy.h"
 #include "rma/static_allocation.h"
+#include "velo/base/check.h"
 
 namespace velo::rma {
 
@@ -76,6 +77,7 @@ class Rails {
             return full == 0 ? 0 : kFull;
         const RailMask usable = this->usable(peer, now_ns);
         if (usable == 0) return kNone;
+        VELO_DCHECK((assigned & ~all_) == 0, "a transfer has a rail of %u that is none", settings_.rails);
         if ((assigned & usable) == 0) assigned = assign(peer, direction, bytes, usable);
         RailMask rails = assigned & usable & ~full;
         // A rail beyond those assigned is better than to wait.
@@ -95,6 +97,7 @@ class Rails {
     /// The rail of an atomic. Those to one peer take the same one, so that they stay in order: another one
     /// when none is under way. `steady`: a number that does not change for this peer.
     [[nodiscard]] uint32_t pick_for_atomic(const PeerRails& peer, uint32_t steady, uint64_t now_ns) const {
+        VELO_DCHECK(peer.atomics_rail < settings_.rails, "atomics on rail %u", peer.atomics_rail);
         const RailMask usable = this->usable(peer, now_ns);
         if (peer.atomics != 0) return (usable >> peer.atomics_rail & 1) != 0 ? peer.atomics_rail : kFull;
         if (usable == 0) return kNone;
@@ -104,6 +107,7 @@ class Rails {
 
     /// An operation of `bytes` was posted at the rail.
     void began(uint32_t rail, PeerRails& peer, RailDirection direction, uint64_t bytes) {
+        VELO_DCHECK((all_ & rail_bit(rail)) != 0, "an operation on rail %u of %u", rail, settings_.rails);
         ++counters_[rail].chunks;
         own_.began(rail);
         peer.paths.began(rail);
@@ -169,6 +173,7 @@ class Rails {
     /// The rail with the fewest bytes under way of `rails`, which has one at least: in turns where several have as
     /// few.
     [[nodiscard]] uint32_t fewest_bytes(RailMask rails) {
+        VELO_DCHECK(rails != 0, "one rail of none is chosen");
         const RailMask behind = rails & ~(rail_bit(next_) - 1);
         uint32_t found = kNone;
         for (RailMask part : {behind, rails & ~behind}) {

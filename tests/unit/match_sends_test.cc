@@ -120,6 +120,22 @@ TEST(WaitingSends, request_what_a_queue_that_is_searched_requests) {
 }
 
 /// Against plain counts of records and cells, with messages that wait.
+/// Refusals of an older age are counted against requests that have no answer, whichever they name.
+TEST(WaitingSends, answers_beyond_those_that_were_asked_for_change_nothing) {
+    WaitingSends sends;
+    std::deque<WaitingSend> requests(2);
+    for (WaitingSend& request : requests) {
+        sends.add(request, {1, kSource, 3});
+        ASSERT_EQ(sends.next(4).ref, &request);
+    }
+    EXPECT_TRUE(sends.refused(requests[0], 77));
+    EXPECT_TRUE(sends.refused(requests[0], 77)) << "made up, and not to be told from one for the other request";
+    EXPECT_FALSE(sends.refused(requests[1], 0));
+    EXPECT_FALSE(sends.accepted(requests[1]));
+    EXPECT_EQ(sends.machine().unanswered(), 0u);
+    EXPECT_FALSE(sends.empty());
+}
+
 TEST(Outgoing, what_waits_holds_back_all_that_was_granted) {
     std::mt19937 random(11);
     const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
