@@ -152,6 +152,7 @@ void CreditTrace::flush() {
 }
 
 void CreditTrace::sample(uint64_t now_ns, uint32_t index, uint32_t rank, const PeerCredits& now) {
+    if (index >= last_.size()) last_.resize(size_t{index} + 1);
     Last& last = last_[index];
     if (last.seen && last.credits == now) return;
     last = {.seen = true, .credits = now};

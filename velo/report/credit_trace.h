@@ -53,8 +53,8 @@ class CreditTrace {
     CreditTrace(const CreditTrace&) = delete;
     CreditTrace& operator=(const CreditTrace&) = delete;
 
-    /// A line, unless nothing has changed since the last one of this peer. `index` is below
-    /// Header::plan.peers.
+    /// A line, unless nothing has changed since the last one of this peer. With contact slots, `index` may be that of a
+    /// peer that the plan does not have.
     void sample(uint64_t now_ns, uint32_t index, uint32_t rank, const PeerCredits& now);
     /// Data slots here that are granted to no sender; a line if that has changed.
     void sample_available(uint64_t now_ns, uint32_t slots);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "flowctl/flow_control.h"
 #include "velo/core/peer.h"
 #include "velo/core/peers.h"
 #include "velo/report/credit_trace.h"

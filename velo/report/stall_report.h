@@ -31,7 +31,7 @@ class StallWatch {
     void saw(Key key, uint64_t fingerprint) {
         Entry& entry = entries_[key];
         if (entry.since_ns == 0 || entry.fingerprint != fingerprint) {
-            if (entry.reported) resumed_ns_ = now_ns_ - entry.since_ns;
+            note_resumed(entry);
             entry = {.fingerprint = fingerprint, .since_ns = now_ns_};
         }
         entry.seen_ns = now_ns_;
@@ -43,7 +43,7 @@ class StallWatch {
         for (auto at = entries_.begin(); at != entries_.end();) {
             const Entry& entry = at->second;
             if (entry.seen_ns != now_ns_) {
-                if (entry.reported) resumed_ns_ = now_ns_ - entry.since_ns;
+                note_resumed(entry);
                 at = entries_.erase(at);
                 continue;
             }
@@ -73,6 +73,12 @@ class StallWatch {
         uint64_t seen_ns = 0;
         bool reported = false;
     };
+    /// Work that was moving when other work was reported does not go on now.
+    void note_resumed(const Entry& entry) {
+        const uint64_t age_ns = now_ns_ - entry.since_ns;
+        if (entry.reported && age_ns >= limit_ns_) resumed_ns_ = age_ns;
+    }
+
     uint64_t limit_ns_;
     uint64_t now_ns_ = 0;
     uint64_t resumed_ns_ = 0;
