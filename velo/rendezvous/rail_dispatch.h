@@ -7,6 +7,7 @@
 
 #include "rma/rails.h"
 #include "velo/base/text.h"
+#include "velo/core/peer.h"
 #include "velo/device/device.h"
 #include "velo/rendezvous/pending_op.h"
 

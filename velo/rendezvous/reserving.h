@@ -10,8 +10,11 @@
 #include <memory>
 
 #include "rma/rail_reservations.h"
+#include "velo/core/peers.h"
+#include "velo/rendezvous/engine_messages.h"
 #include "velo/rendezvous/pending_op.h"
 #include "velo/rendezvous/rail_dispatch.h"
+#include "velo/rendezvous/transfer_ops.h"
 #include "velo/velo.h"
 #include "velo/wire/engine_wire.h"
 
