@@ -3,7 +3,7 @@
 ///   mpirun -np N … fairness LABEL SLOW BYTES SECONDS RATE FACTOR
 ///
 /// Rank 0 receives. Rank 1 brings RATE bytes per microsecond, and each rank behind it the FACTORth part of that
-/// (btl_velo_source, which needs btl_velo_link). SLOW of these send, the others sleep. Every sender keeps two messages
+/// (source=N, added to btl_velo_emulate=link=N). SLOW of these send, the others sleep. Every sender keeps two messages
 /// under way, so that its next transfer is there when one ends. Slow senders sleep in between, so two ranks need a CPU.
 /// Rank 0 prints a row of measuring.h for each sender, `rate` in MB/s: of the fast one by what was
 /// complete in the last two thirds of the time, of a slow one by all that it sent.
@@ -103,7 +103,7 @@ std::vector<double> receive(const Plan& plan) {
     return rates;
 }
 
-/// Before MPI_Init, since velo reads its parameters there.
+/// Before MPI_Init.
 void limit_source(int argc, char** argv) {
     const char* text = std::getenv("OMPI_COMM_WORLD_RANK");
     int self = 0, rate = 0, factor = 0;
@@ -113,7 +113,7 @@ void limit_source(int argc, char** argv) {
     known = known && measuring::parse_number("", argv[6], {.smallest = 1}, factor).empty();
     if (!known || self == kReceiver) return;
     const int source = self == kFast ? rate : std::max(rate / factor, 1);
-    setenv("OMPI_MCA_btl_velo_source", std::to_string(source).c_str(), 1);
+    measuring::emulate("source=" + std::to_string(source));
 }
 
 }  // namespace

@@ -42,6 +42,13 @@ class Session {
     const Cpus cpus = choose_cpus();  ///< of two ranks, before any is pinned
 };
 
+/// Adds a setting of this rank's own to the network that the job emulates (btl_velo_emulate), if it does. To be called
+/// before MPI_Init, where velo reads its parameters.
+inline void emulate(const std::string& setting) {
+    constexpr const char* kName = "OMPI_MCA_btl_velo_emulate";
+    if (const char* common = std::getenv(kName)) setenv(kName, (std::string(common) + "," + setting).c_str(), 1);
+}
+
 /// KiB of this process's memory, by a name in one of its files: "VmRSS" in "status", "Pss" in "smaps_rollup". -1: the
 /// kernel does not say.
 inline double memory_kib(const std::string& file, const std::string& name) {

@@ -2,8 +2,8 @@
 ///
 ///   mpirun -np N … saturation LABEL SENDERS BYTES SECONDS SINK
 ///
-/// Ranks below SENDERS send, the others receive. The first receiver takes SINK bytes per microsecond
-/// (btl_velo_sink, 0: no limit), which needs btl_velo_link. Rank 0 prints, as rows of measuring.h, `slow`, what that
+/// Ranks below SENDERS send, the others receive. The first receiver takes SINK bytes per microsecond (0: no limit),
+/// which is added to btl_velo_emulate=link=N. Rank 0 prints, as rows of measuring.h, `slow`, what that
 /// receiver got, and `others`, the median of the rest, in MB/s: of what was complete in the last two thirds of the
 /// time.
 #include <cstdio>
@@ -77,10 +77,12 @@ double receive(const Plan& plan) {
     return got / (end - warm) / 1e6;
 }
 
-/// Before MPI_Init, since velo reads its parameters there.
+/// Before MPI_Init.
 void limit_first_receiver(int argc, char** argv) {
     const char* self = std::getenv("OMPI_COMM_WORLD_RANK");
-    if (argc == 6 && self != nullptr && std::string_view(self) == argv[2]) setenv("OMPI_MCA_btl_velo_sink", argv[5], 1);
+    if (argc == 6 && self != nullptr && std::string_view(self) == argv[2]) {
+        measuring::emulate("sink=" + std::string(argv[5]));
+    }
 }
 
 }  // namespace

@@ -277,8 +277,6 @@ class DynamicCredits : public Policy {
 };
 
 using PaperCredits = DynamicCredits<ThresholdGrant<PaperQuota, false>>;
-/// With senders in random order, one gap in e^4 is longer than four usual ones, and not one in e^2.
-using PatientCredits = DynamicCredits<ThresholdGrant<ActivityQuota<2, false>, true>>;
-using BurstCredits = DynamicCredits<BurstGrant<ActivityQuota<4, true>>>;
+using BurstCredits = DynamicCredits<BurstGrant<ActivityQuota>>;
 
 }  // namespace velo::flowctl

@@ -64,7 +64,6 @@ class FlowControl {
             case Mode::kDynamic:
                 switch (plan.stealing) {
                     case Stealing::kPaper: credits_.emplace<PaperCredits>(plan); break;
-                    case Stealing::kSilent: credits_.emplace<PatientCredits>(plan); break;
                     case Stealing::kTurns: credits_.emplace<BurstCredits>(plan); break;
                 }
                 break;
@@ -377,7 +376,7 @@ class FlowControl {
 
   private:
     using Credits = std::variant<std::monostate, ThresholdCredits<FixedQuota>, ThresholdCredits<GrowingQuota>,
-                                 PaperCredits, PatientCredits, BurstCredits>;
+                                 PaperCredits, BurstCredits>;
     static constexpr ControlSet kAllControl{ControlKind::kClosed,         ControlKind::kOpen,
                                             ControlKind::kCredits,        ControlKind::kReturnRequest,
                                             ControlKind::kReturnResponse, ControlKind::kClose};

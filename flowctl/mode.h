@@ -45,11 +45,8 @@ enum class Growth : uint8_t {
 enum class Stealing : uint8_t {
     /// From the least recently active sender, at each monitoring point (FC 6.5.2).
     kPaper,
-    /// From a sender that has fallen silent, or that has much more than the active one
-    /// (docs/flow-control.md).
-    kSilent,
-    /// Like kSilent; and where shares are smaller than messages, senders have credits for a whole message in
-    /// turns.
+    /// From a sender that has fallen idle, or that has much more than the active one; and where shares are smaller
+    /// than messages, senders have credits for a whole message in turns (docs/flow-control.md).
     kTurns,
 };
 
@@ -62,11 +59,8 @@ inline constexpr std::array<std::pair<Mode, std::string_view>, 5> kModeNames{{{M
 inline constexpr std::array<std::pair<Rounding, std::string_view>, 3> kRoundingNames{
     {{Rounding::kSubset, "subset"}, {Rounding::kDown, "down"}, {Rounding::kUp, "up"}}};
 
-inline constexpr std::array<std::pair<Growth, std::string_view>, 2> kGrowthNames{
-    {{Growth::kLinear, "linear"}, {Growth::kExponential, "exponential"}}};
-
-inline constexpr std::array<std::pair<Stealing, std::string_view>, 3> kStealingNames{
-    {{Stealing::kPaper, "paper"}, {Stealing::kSilent, "silent"}, {Stealing::kTurns, "turns"}}};
+inline constexpr std::array<std::pair<Stealing, std::string_view>, 2> kStealingNames{
+    {{Stealing::kPaper, "paper"}, {Stealing::kTurns, "turns"}}};
 
 namespace detail {
 

@@ -61,7 +61,7 @@ std::optional<PlanError> refuse_credited(const Config& config) {
         const uint64_t least = uint64_t{2} * config.credit_slots + config.contact_slots;
         if (requested >= least) return std::nullopt;
         return refuse("a mailbox of " + text(requested) + " slots is too small for " +
-                          text(config.contact_slots) + " contact_slots and the " +
+                          text(config.contact_slots) + " contact slots and the " +
                           text(uint64_t{2} * config.credit_slots) +
                           " slots of one peer. The smallest mailbox that would do has " + text(least) +
                           " slots: slots_per_peer=" + text((least + config.peers - 1) / config.peers),
@@ -75,10 +75,10 @@ std::optional<PlanError> refuse_credited(const Config& config) {
     }
     return refuse("a mailbox of " + text(requested) + " slots is too small for " + text(config.peers) +
                       " peers with " + text(config.credit_slots) +
-                      " credit_slots: the data region may not be smaller than the credit region of " +
+                      " credit slots each: the data region may not be smaller than the credit region of " +
                       text(uint64_t{config.peers} * config.credit_slots) +
                       " slots. The smallest mailbox that would do has " + text(smallest) +
-                      " slots: slots_per_peer=" + text(uint64_t{2} * config.credit_slots) + ", or lower credit_slots",
+                      " slots: slots_per_peer=" + text(uint64_t{2} * config.credit_slots),
                   smallest);
 }
 

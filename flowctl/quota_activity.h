@@ -13,10 +13,8 @@
 
 namespace velo::flowctl {
 
-/// `kIdleGaps`: usual gaps between two messages of one sender after which it counts as idle. With senders
-/// in random order, one gap in e^n is longer than n usual ones. `kRecallsExcess`: a sender that holds far
-/// more than its next message needs is asked for the rest (with grants of whole messages, BurstGrant).
-template <uint32_t kIdleGaps, bool kRecallsExcess>
+/// A sender that holds far more than its next message needs is asked for the rest, since BurstGrant grants whole
+/// messages.
 class ActivityQuota : public DynamicBooks {
   public:
     static constexpr bool kUsesPattern = true;
@@ -83,6 +81,9 @@ class ActivityQuota : public DynamicBooks {
     }
 
   private:
+    /// Usual gaps between two messages of one sender after which it counts as idle. With senders in random order, one
+    /// gap in e^4 is longer than four usual ones.
+    static constexpr uint32_t kIdleGaps = 4;
     /// Gaps after which a peer has been idle for long, and messages of others beyond them.
     static constexpr uint32_t kLongGaps = 8;
     static constexpr uint32_t kLongMessages = 64;
@@ -98,7 +99,7 @@ class ActivityQuota : public DynamicBooks {
         const bool idle = is_idle(victim);
         // The victim's messages have become shorter since its last burst.
         const uint32_t enough = std::max(2 * victim.quota(), burst_packets(victim) + min_quota_);
-        if (kRecallsExcess && !victim.blocked && victim.granted() > enough)
+        if (!victim.blocked && victim.granted() > enough)
             return ask_back(victim_index, outbox);
         // Among senders that go on, only one that has much more gives. So a sender that comes back gets its
         // share again, and equal ones take nothing from each other.

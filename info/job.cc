@@ -15,6 +15,7 @@
 #include "velo/core/core.h"
 #include "velo/core/system.h"
 #include "velo/engine/any_device.h"
+#include "velo/options/list_params.h"
 #include "velo/os/shared_segment.h"
 #include "velo/shm/on_node.h"
 
@@ -128,7 +129,7 @@ std::string machine_text(const Job& job) {
                                    : "where the rank runs that writes");
     append(text, "  ring depth   %u bytes (btl_velo_ring_bytes=%d)\n", on_node.geometry.body_bytes,
            job.options().params.ring_bytes);
-    append(text, "  far cores    non-temporal stores from %u bytes (btl_velo_nontemporal)\n",
+    append(text, "  far cores    non-temporal stores from %u bytes\n",
            on_node.nontemporal_bytes_min);
     return text;
 }
@@ -196,16 +197,14 @@ std::string protocols_text(const Job& job, const Settings& settings) {
         append(text,
                "           above %10u  rendezvous: the receiver fetches, in messages of up to %u bytes\n",
                sent,
-               std::min(static_cast<uint32_t>(options.params.copy_chunk),
-                        options.params.device_message_bytes_max));
+               std::min(options.tuning.copy_bytes, options.params.device_message_bytes_max));
     }
     return text;
 }
 
 std::string rails_text(const Job& job) {
     const EngineOptions& options = job.options();
-    const velo_params_t& params = options.params;
-    const auto rule = std::string_view(params.rails);
+    const std::string_view rule = read_rails(options.params.rails).rule;
     std::string text = "Rails of the device (long messages, one-sided operations)\n";
     if (!options.device_used) return text + "  not used\n";
     if (options.rails.rails == 1) {
@@ -214,7 +213,7 @@ std::string rails_text(const Job& job) {
     }
     append(text, "  %s%u (btl_velo_ports), by the rule %s (btl_velo_rails)\n",
            options.network_used ? "one for each interface above that is used, at most " : "", options.rails.rails,
-           params.rails);
+           options.params.rails);
     if (rule == "static") {
         append(text,
                "  this node sends on %u of them; a pair of nodes has at least one of its own each way\n",
@@ -223,20 +222,19 @@ std::string rails_text(const Job& job) {
     }
     constexpr const char* next = "the next one of those that work, busy or not";
     const auto striped = [&](const char* subject) {
-        append(text, "  %s: %d %% of those that are free here (btl_velo_striping), and at least one\n",
-               subject, params.striping);
+        append(text, "  %s: %u %% of those that are free here, and at least one\n", subject,
+               options.rails.policy.striping_percent);
     };
     if (rule == "round_robin") append(text, "  each transfer: %s\n", next);
     if (rule == "hybrid") {
-        append(text, "  a transfer below %d bytes (btl_velo_rail_short): %s\n", params.rail_short, next);
+        append(text, "  a transfer below %llu bytes: %s\n", number(options.rails.policy.short_bytes), next);
         striped("a longer one");
     }
     if (rule == "local_dynamic" || rule == "dynamic") striped("each transfer");
     if (rule == "dynamic") {
         append(text,
-               "  its peer sets them aside first, or it waits, at most %d ms (btl_velo_rail_wait); then it goes "
-               "without\n",
-               params.rail_wait);
+               "  its peer sets them aside first, or it waits, at most %llu ms; then it goes without\n",
+               number(options.rails.reserve_ns / 1'000'000));
     }
     return text;
 }
@@ -257,7 +255,7 @@ std::string memory_text(const Job& job) {
     append(text, "  on node  fixed part                      %12llu\n", number(fixed));
     append(text, "           each peer, idle                 %12u\n", 0);
     append(text,
-           "           each peer that was sent to      %12llu  (btl_velo_ring_lines, btl_velo_ring_bytes)\n",
+           "           each peer that was sent to      %12llu  (btl_velo_ring_bytes)\n",
            number(ring));
     if (options.device_used) {
         mailbox = uint64_t{options.plan.mailbox_slots} * kPacketBytes;

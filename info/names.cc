@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "velo/options/options.h"
+
 namespace velo::info {
 namespace {
 
@@ -32,18 +34,6 @@ void add_environment(Written& names, const std::vector<std::string>& given) {
         const bool on_line = std::ranges::find(given, name) != given.end();
         names.emplace_back(std::move(name), on_line ? "command line" : "environment");
     }
-}
-
-/// The remedy for a parameter of earlier versions; empty: it is none.
-std::string instead_of(const std::string& name) {
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
-#define VELO_PARAM_TEXT(name, value, audience, text)
-#define VELO_PARAM_GONE(gone, text) \
-    if (name == "btl_velo_" #gone) return text;
-#include "velo/params.def"
-#undef VELO_PARAM_INT
-#undef VELO_PARAM_TEXT
-    return "";
 }
 
 /// Lines of a file are NAME = VALUE; a comment begins with a hash.
@@ -103,7 +93,10 @@ std::vector<UnknownName> unknown_names(const Settings& settings, const std::vect
         if (settings.find(name) || (is_of_velo(name) && !knows_velo)) continue;
         std::string near = nearest(name, known);
         if (is_of_velo(name) || !near.empty()) {
-            unknown.push_back({name, source, std::move(near), instead_of(name)});
+            constexpr std::string_view kPrefix = "btl_velo_";
+            const bool of_btl = name.starts_with(kPrefix);
+            unknown.push_back({name, source, std::move(near),
+                               std::string(of_btl ? instead_of(name.substr(kPrefix.size())) : "")});
         }
     }
     return unknown;

@@ -190,8 +190,7 @@ void check_network(Check& check, const Job& job) {
     const velo::EngineOptions& options = job.options();
     const velo_params_t& params = options.params;
     const bool chosen = std::ranges::any_of(
-        std::array{params.if_include, params.if_exclude, params.provider_include, params.provider_exclude,
-                   params.port_range},
+        std::array{params.if_include, params.provider_include, params.port_range},
         [](const char* text) { return *text != '\0'; });
     if (!options.network_used && (!chosen || std::string_view(params.device) == "sim")) return;
     try {

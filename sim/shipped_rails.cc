@@ -5,7 +5,7 @@
 
 #include "velo/base/check.h"
 #include "velo/options/engine_options.h"
-#include "velo/options/params_default.h"
+#include "velo/options/list_params.h"
 
 namespace velo::sim {
 
@@ -56,14 +56,13 @@ struct ShippedRails::Actions {
 
 /// As set_rails() in velo/options/options.cc makes them of the parameters.
 rma::RailsSettings ShippedRails::settings_of(const RailsConfig& config) {
-    const velo_params_t params = params_default();
     const bool hybrid = config.policy == RailsPolicy::kShippedHybrid;
     return {.rails = config.rails,
             .policy = {.rule = hybrid ? rma::RailRule::kHybrid : rma::RailRule::kLocalDynamic,
                        .striping_percent = config.striping_percent,
                        .fragment_bytes_min = config.chunk_bytes,
                        .short_bytes = config.short_bytes},
-            .reserve_ns = hybrid ? 0 : static_cast<uint64_t>(params.rail_wait) * 1'000'000};
+            .reserve_ns = hybrid ? 0 : RailsParam().wait_ms * 1'000'000};
 }
 
 ShippedRails::ShippedRails(const RailsConfig& config, Host& host)

@@ -107,7 +107,7 @@ void add_flow_control(CLI::App& app, Arguments& a) {
         ->group(group);
     app.add_option("--stealing", a.stealing, "dynamic: who has slots taken, and whether messages take turns")
         ->group(group)
-        ->check(CLI::IsMember({"turns", "silent", "paper"}));
+        ->check(CLI::IsMember({"turns", "paper"}));
     app.add_option("--rounding", a.rounding, "Slots that do not divide: subset, down or up")->group(group);
     app.add_flag("--no-piggyback", a.no_piggyback, "Credits return in packets of their own only")
         ->group(group);

@@ -10,6 +10,7 @@
 #include "velo/core/system.h"
 #include "velo/engine/any_device.h"
 #include "velo/engine/engine.h"
+#include "velo/open_engine.h"
 #include "velo/options/options.h"
 #include "velo/options/params_default.h"
 #include "velo/os/dump_signal.h"
@@ -122,7 +123,7 @@ int send_and_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, 
 
 /// With the network, where the job needs one and there is one. Without it velo is good for the ranks of this
 /// host, which is what it is used for, unless the user asked for more.
-[[gnu::cold]] velo_engine* open_engine(EngineOptions options) {
+[[gnu::cold]] velo_engine* open_over_device(EngineOptions options) {
     if (!options.network_used || options.network_wanted) return new velo_engine(options);
     try {
         return new velo_engine(options);
@@ -134,8 +135,7 @@ int send_and_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, 
         // Another BTL may serve other hosts, but not one who says which network this one is to take.
         const velo_params_t& params = options.params;
         const bool chosen = std::ranges::any_of(
-            std::array{params.if_include, params.if_exclude, params.provider_include, params.provider_exclude,
-                       params.port_range},
+            std::array{params.if_include, params.provider_include, params.port_range},
             [](const char* text) { return *text != '\0'; });
         options.host.log(options.host.context, chosen ? 0 : 1,
                          ("velo: ranks on other hosts are not reached: " + options.no_network).c_str());
@@ -157,6 +157,16 @@ int send_and_wait(velo_engine_t* engine, velo_match_peer_t* to, uint64_t place, 
 }
 
 }  // namespace
+
+velo_engine_t* velo::open_engine(const velo_params_t& params, const velo_identity_t& identity, const velo_host_t& host,
+                                 const Tuning& tuning) {
+    std::string why;
+    const base::Locality locality = find_locality(params, host.topology, why);
+    if (!why.empty() && host.log != nullptr) {
+        host.log(host.context, 1, ("velo: the kernel is asked for NUMA nodes and caches: " + why).c_str());
+    }
+    return open_over_device(make_options(params, identity, host, locality, tuning));
+}
 
 extern "C" {
 
@@ -192,13 +202,7 @@ bool velo_is_bytes(const char* name, const char* text, char* error, size_t error
 velo_engine_t* velo_open(const velo_params_t* params, const velo_identity_t* identity,
                          const velo_host_t* host, char* error, size_t error_bytes) noexcept {
     try {
-        std::string why;
-        const velo::base::Locality locality = velo::find_locality(*params, host->topology, why);
-        if (!why.empty() && host->log != nullptr) {
-            host->log(host->context, 1,
-                      ("velo: the kernel is asked for NUMA nodes and caches: " + why).c_str());
-        }
-        return open_engine(velo::make_options(*params, *identity, *host, locality));
+        return velo::open_engine(*params, *identity, *host, {});
     } catch (const std::exception& failure) {
         put_error(error, error_bytes, failure.what());
     }
@@ -217,7 +221,7 @@ void velo_close(velo_engine_t* engine) noexcept {
         // Out of memory while leaving: no host is left to tell.
     }
     engine->announce_ending(velo::base::Ending::kClosed);
-    if (engine->options().params.dump_signal != 0) velo::base::release_dump_signal();
+    if (engine->options().dump_signal != 0) velo::base::release_dump_signal();
     delete engine;
 }
 

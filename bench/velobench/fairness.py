@@ -1,6 +1,6 @@
 """Measures what slow senders cost a fast one, between real processes over the software device: a receiver fetches from
 a fast sender and, at the same time, from slow ones, each of which brings its data at the hundredth part of the rate
-(btl_velo_source). The ports are faster than all senders together, so what is shared is the receiver's window. Prints
+(btl_velo_emulate). The ports are faster than all senders together, so what is shared is the receiver's window. Prints
 what the fast sender gets by the number of slow ones, and the part of it that is left."""
 
 from . import links
@@ -66,7 +66,7 @@ def add_sample(samples, row):
 def main(given):
     options = arguments(given)
     samples = Samples()
-    jobs = [(label(case, slow), ({"btl_velo_link": PORT * options.rate, **CASES[case]},
+    jobs = [(label(case, slow), ({"btl_velo_emulate": f"link={PORT * options.rate}", **CASES[case]},
                                  (slow, options.bytes, options.seconds, options.rate, options.factor)))
             for case in options.cases for slow in options.slow]
     ran = links.measure(options, "fairness", 2 + max(options.slow), jobs, lambda row: add_sample(samples, row))

@@ -401,7 +401,6 @@ def headline(simulator, results, full):
 def stealing(simulator, results, full):
     """Not of the papers: static beside dynamic with each way of stealing, without shared memory."""
     flows = {"static": {"mode": "static"}, "paper": {"mode": "dynamic", "stealing": "paper"},
-             "silent": {"mode": "dynamic", "stealing": "silent"},
              "turns": {"mode": "dynamic", "stealing": "turns"}}
     overheads = {(active, slots, name): Overhead(simulator, 1, slots=slots, workload="alltoall", processes=256,
                                                  topology="mesh:4x4", active=active, iterations=20 if full else 10,
@@ -430,8 +429,7 @@ OTHER_PATTERNS = {
 
 def other_patterns(simulator, results, full):
     """Not of the papers: patterns without shared memory, 16 slots, 2 KiB unless said."""
-    flows = {"static": {"mode": "static"}, "silent": {"mode": "dynamic", "stealing": "silent"},
-             "turns": {"mode": "dynamic", "stealing": "turns"}}
+    flows = {"static": {"mode": "static"}, "turns": {"mode": "dynamic", "stealing": "turns"}}
     overheads = {(pattern, name): Overhead(simulator, 3, slots=16, no_shared_memory=True, **run, **flow, **JITTER)
                  for pattern, run in OTHER_PATTERNS.items() for name, flow in flows.items()}
     yield

@@ -159,8 +159,8 @@ def figure_16(simulator, results, full):
 
 
 def figures_17_20(simulator, results, full):
-    """Figures 17 and 18 are without striping, 19 and 20 with. So is what ships (btl_velo_striping), whose hybrid has the
-    least threshold and its default (btl_velo_rail_short)."""
+    """Figures 17 and 18 are without striping, 19 and 20 with. So is what ships, whose hybrid has the
+    least threshold and its default, 64 KiB."""
     seeds = SEEDS if full else SEEDS[:1]
     series = {"basic": {"policy": "basic"}, "dynamic": {"policy": "dynamic"},
               **{f"hybrid {size} KB": {"policy": "hybrid", "short_bytes": size * KIB} for size in THRESHOLDS},

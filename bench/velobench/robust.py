@@ -15,7 +15,7 @@ from .simulator import FC_SOURCES, Overhead, Simulator, find_simulator, source_c
 SLOTS = (8, 32, 64)
 # The default mode comes last; the better of the first two is what it is held against.
 FLOWS = {"static": {"mode": "static"}, "paper": {"mode": "dynamic", "stealing": "paper"},
-         "silent": {"mode": "dynamic", "stealing": "silent"}, "turns": {"mode": "dynamic", "stealing": "turns"}}
+         "turns": {"mode": "dynamic", "stealing": "turns"}}
 DEFAULT = "turns"
 # CPU: the calibrated times of docs/simulation.md. NIC: the sixteen CPUs of a node, of 100 ns a packet, offer its NIC,
 # of 80 ns a packet, twelve times what it takes.
@@ -153,7 +153,7 @@ def page(options, size, cells, contacts):
         f"2 KiB (`random`: up to that) all through the device, a jitter of 5 %, medians of {options.seeds} seed(s).\n"
         "[simulation.md](simulation.md) has the model and the patterns. CPU-bound runs have its calibrated times.\n"
         "NIC-bound ones have CPUs of 100 ns a packet, and no time for a change of the peer.\n",
-        "`static`, the paper's stealing, `silent` and `turns`, which is the default, are compared with `none`. Bold is "
+        "`static`, the paper's stealing and `turns`, which is the default, are compared with `none`. Bold is "
         "where the default costs more than\n1.1 times the better of `static` and the paper's, and 2 points; the bound "
         "stands behind it.\n",
         f"**The default misses its bound in {len(missed)} of {len(cells)} cases.**\n",

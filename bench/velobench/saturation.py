@@ -55,7 +55,7 @@ def add_sample(samples, row):
 def main(given):
     options = arguments(given)
     samples = Samples()
-    jobs = [(label(case, slow), ({"btl_velo_link": options.link, "btl_velo_link_buffer": BUFFER, **CASES[case]},
+    jobs = [(label(case, slow), ({"btl_velo_emulate": f"link={options.link},buffer={BUFFER}", **CASES[case]},
                                  (options.senders, options.bytes, options.seconds, options.link // 8 if slow else 0)))
             for case in options.cases for slow in (False, True)]
     ran = links.measure(options, "saturation", options.senders + options.receivers, jobs,

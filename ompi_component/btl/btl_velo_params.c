@@ -119,14 +119,14 @@ static void register_text(const char *name, const char *text, velo_audience_t au
 }
 
 /* A parameter of earlier versions: ompi_info does not list it, and setting it is refused. */
-static void register_gone(const char *name, const char *text, const char **value)
+static void register_gone(const char *name, const char **value)
 {
     *value = "";
-    (void) mca_base_component_var_register(version(), name, text, MCA_BASE_VAR_TYPE_STRING, NULL, 0,
+    (void) mca_base_component_var_register(version(), name, "", MCA_BASE_VAR_TYPE_STRING, NULL, 0,
                                            MCA_BASE_VAR_FLAG_INTERNAL, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
                                            value);
     if ('\0' == refused[0] && 0 != strcmp("default", source_of(name))) {
-        snprintf(refused, sizeof refused, "btl_velo_%s is no parameter of velo any more: %s", name, text);
+        (void) velo_params_set(&mca_btl_velo_component.params, name, *value, refused, sizeof refused);
     }
 }
 
@@ -188,6 +188,7 @@ void mca_btl_velo_explain(const char *text, char *sources, size_t bytes)
     }
 #define VELO_PARAM_INT(name, value, smallest, largest, audience, text_) explain(text, #name, sources, bytes);
 #define VELO_PARAM_TEXT(name, value, audience, text_) explain(text, #name, sources, bytes);
+#define VELO_PARAM_GONE(name, text_) explain(text, #name, sources, bytes);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
@@ -278,7 +279,7 @@ int mca_btl_velo_register_params(void)
     register_number(#name, #value, text, VELO_AUDIENCE_##audience, &texts.name);
 #define VELO_PARAM_TEXT(name, value, audience, text) \
     register_text(#name, text, VELO_AUDIENCE_##audience, &params->name);
-#define VELO_PARAM_GONE(name, text) register_gone(#name, text, &texts.name);
+#define VELO_PARAM_GONE(name, text) register_gone(#name, &texts.name);
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT

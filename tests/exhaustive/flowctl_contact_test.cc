@@ -79,14 +79,12 @@ INSTANTIATE_TEST_SUITE_P(Long, ContactPair,
 // The opening brings what the first message lacks.
 TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {
     for (const uint32_t shared_slots : {5u, 8u}) {
-        for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
-            for (const bool piggyback : {false, true}) {
-                auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, stealing),
-                                            shared_slots == 5 ? 1 : 3, shared_slots == 5 ? 1 : 0, 4);
-                options.closings = shared_slots == 5 ? 1 : 0;
-                options.direct = true;
-                expect_holds(explore(PairWorld(options)), 100);
-            }
+        for (const bool piggyback : {false, true}) {
+            auto options = pair_options(contact_plan(1, 1, shared_slots, 1, piggyback, flowctl::Stealing::kTurns),
+                                        shared_slots == 5 ? 1 : 3, shared_slots == 5 ? 1 : 0, 4);
+            options.closings = shared_slots == 5 ? 1 : 0;
+            options.direct = true;
+            expect_holds(explore(PairWorld(options)), 100);
         }
     }
 }
@@ -135,14 +133,12 @@ TEST(ContactTrioFull, all_three_share_two_contact_slots) {
 // Every control packet is refused at first, body packets are taken in runs, and links close: in any order.
 TEST(ContactRefusalsFull, runs_and_refused_packets_keep_every_bound) {
     for (const uint32_t shared_slots : {4u, 6u}) {
-        for (const flowctl::Stealing stealing : {flowctl::Stealing::kSilent, flowctl::Stealing::kTurns}) {
-            auto options = pair_options(contact_plan(1, 1, shared_slots, 1, true, stealing), 2, 1, 3);
-            options.closings = 1;
-            options.runs = true;
-            options.refusals = true;
-            options.direct = true;
-            expect_holds(explore(PairWorld(options)), 1'000);
-        }
+        auto options = pair_options(contact_plan(1, 1, shared_slots, 1, true, flowctl::Stealing::kTurns), 2, 1, 3);
+        options.closings = 1;
+        options.runs = true;
+        options.refusals = true;
+        options.direct = true;
+        expect_holds(explore(PairWorld(options)), 1'000);
     }
 }
 

@@ -64,7 +64,7 @@ TEST(DynamicTrio, one_sender_takes_what_the_other_does_not_use) {
 }
 
 TEST(DynamicTrio, finite_work_ends_with_every_floor_restored) {
-    for (const Stealing stealing : {Stealing::kPaper, Stealing::kSilent}) {
+    for (const Stealing stealing : {Stealing::kPaper, Stealing::kTurns}) {
         for (const uint32_t slots : {1u, 2u}) {
             const Shares shares{.peers = 2, .quota = slots, .credit_slots = 1, .piggyback = true};
             expect_holds(explore_trio({shares, stealing}, kThrough2, 2), 400);
@@ -97,9 +97,9 @@ TEST(DynamicTrioFull, process_between_two_keeps_both_pairs_going) {
     expect_holds(explore_trio({shares}, kThrough2, 5), 5'000);
 }
 
-TEST(DynamicTrioFull, silent_senders_only_are_stolen_from) {
+TEST(DynamicTrioFull, idle_senders_only_are_stolen_from) {
     const Shares shares{.peers = 2, .quota = 2, .credit_slots = 1, .piggyback = false};
-    expect_holds(explore_trio({shares, Stealing::kSilent}, kInto2, 6), 500);
+    expect_holds(explore_trio({shares, Stealing::kTurns}, kInto2, 6), 500);
 }
 
 class GrowingPair : public ::testing::TestWithParam<Case> {};

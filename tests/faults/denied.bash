@@ -17,8 +17,7 @@ works delayed_packets_stalls_and_late_transfers "${two[@]}" \
     --mca btl_velo_faults seed=1,delay=0.01:200us,stall=0.001:1ms,rma_late=0.05:1ms "$bindir/sizes" --quick
 works smallest_mailbox "${two[@]}" --mca btl_velo_slots 4 "$bindir/many" --quick
 works no_flow_control "${two[@]}" --mca btl_velo_flow_control none "$bindir/many" --quick
-works no_piggybacking_and_odd_mailboxes -np 4 --mca btl_velo_ranks_per_node 1 --mca btl_velo_mailbox_bytes 6208 \
-    --mca btl_velo_piggyback 0 "$bindir/collectives" --quick
+works odd_mailboxes -np 4 --mca btl_velo_ranks_per_node 1 --mca btl_velo_mailbox_bytes 6208 "$bindir/collectives" --quick
 
 # says_denied LINES MPIRUN_ARGUMENTS...: data is right, and LINES lines tell of denied copies and name the remedy.
 says_denied() {

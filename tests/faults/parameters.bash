@@ -4,10 +4,6 @@
 two=(-np 2 --mca btl_velo_ranks_per_node 1)
 refused unknown_flow_control_is_named_with_the_modes "btl_velo_flow_control=bogus none static command" \
     "${two[@]}" --mca btl_velo_flow_control bogus "$program"
-refused cap_below_what_a_sender_starts_with_is_named "btl_velo_sender_slots 1 2" \
-    "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_sender_slots 1 "$program"
-refused unknown_stealing_is_named_with_the_choices "btl_velo_stealing=bogus turns silent paper" \
-    "${two[@]}" --mca btl_velo_flow_control dynamic --mca btl_velo_stealing bogus "$program"
 refused mailbox_too_small_names_the_smallest "mailbox of 3 slots btl_velo_slots=4 btl_velo_mailbox_bytes=256" \
     "${two[@]}" --mca btl_velo_slots 3 "$program"
 refused mailbox_sized_twice_names_both_and_their_sources \
@@ -36,9 +32,7 @@ refused ranks_that_differ_in_flow_control_name_both "btl_velo_flow_control dynam
     "${differing[@]}" flow_control=none
 eager_limit=2104 # 2 KiB and ob1's longest header
 [[ $host_series == 4.* ]] || eager_limit=2128
-for pair in "slots 5000 0" "mailbox_bytes 1048576 0" "contact_slots 3 64" "contact_slots 0 64" \
-    "credit_slots 3 2" "sender_slots 100 0" "stealing paper turns" "growth exponential linear" \
-    "ranks_per_node 2 1" "ranks_per_node 0 1" "max_send_size 4000 $eager_limit"; do
+for pair in "slots 5000 0" "mailbox_bytes 1048576 0" "ranks_per_node 2 1" "ranks_per_node 0 1" "max_send_size 4000 $eager_limit"; do
     read -r name value other <<<"$pair"
     refused "ranks_that_differ_in_${name}_name_both_$value" "rank btl_velo_$name is $value $other" \
         "${differing[@]}" "$name=$value"
@@ -55,13 +49,20 @@ else
     verdict another_series_of_open_mpi_is_refused_in_one_line 'the library of another version was not compiled'
 fi
 
-for text in flow_control stealing growth single_copy; do
+for text in flow_control single_copy rails; do
     refused "a_${text}_that_is_set_to_nothing_is_refused" "btl_velo_$text= command line" \
         "${two[@]}" --mca "btl_velo_$text" "" "$program"
 done
 works faults_that_are_set_to_nothing_are_none "${two[@]}" --mca btl_velo_faults "" "$program" --quick
-refused a_parameter_of_earlier_versions_names_what_is_so_now "btl_velo_rounding any more velo_sim" \
-    "${two[@]}" --mca btl_velo_rounding up "$program"
+for gone in "rounding up velo_sim" "stealing silent velo_sim" "link 1000 btl_velo_emulate=link=N" "if_exclude lo btl_velo_if_include=^"; do
+    read -r name value instead <<<"$gone"
+    refused "${name}_of_earlier_versions_names_what_is_so_now" "btl_velo_$name any more $instead command line" \
+        "${two[@]}" --mca "btl_velo_$name" "$value" "$program"
+done
+refused an_unknown_setting_of_a_list_is_named_with_the_others "btl_velo_emulate 'lnk=5' link=N buffer=N sink=N command line" \
+    "${two[@]}" --mca btl_velo_emulate lnk=5 "$program"
+refused a_setting_of_a_list_that_is_no_number_is_named "btl_velo_rails 'wait=x' not a number from 1 command line" \
+    "${two[@]}" --mca btl_velo_rails dynamic,wait=x "$program"
 # Under the MTL the job ends with the first rank that cannot go on, and not before the value is named.
 under_mtl() {
     local mtl=yes
@@ -111,10 +112,8 @@ for parameter in get_limit put_limit; do
     done
     works "${parameter}_4096" -np 2 --mca "btl_velo_$parameter" 4096 "$program" --quick
 done
-refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_lines=100 64 128" \
-    -np 2 --mca btl_velo_ring_lines 100 "$program"
-refused credit_slots_that_leave_no_room_name_the_smallest_mailbox "btl_velo_credit_slots 255 510 btl_velo_slots" \
-    "${two[@]}" --mca btl_velo_credit_slots 255 --mca btl_velo_slots 256 "$program"
+refused a_ring_that_is_no_power_of_two_names_the_nearest "btl_velo_ring_bytes=100000 65536 131072" \
+    -np 2 --mca btl_velo_ring_bytes 100000 "$program"
 refused messages_too_long_for_the_device_name_what_to_lower "4294967295 16777216 btl_velo_max_send_size command line" \
     "${two[@]}" --mca btl_velo_max_send_size 4294967296 "$program"
 refused messages_too_long_for_a_ring_name_what_to_change "btl_velo_ring_bytes=131072 btl_velo_shm_max_send_size" \

@@ -17,11 +17,11 @@ for rule in static hybrid; do
             "${on_rails[@]}" --mca btl_velo_faults $faults "$bindir/sizes" --quick
     done
 done
-mapfile -t on_rails < <(rails 4 hybrid)
-works rails_that_come_and_go_lose_nothing "${on_rails[@]}" --mca btl_velo_rail_retry 1 \
+mapfile -t on_rails < <(rails 4 hybrid,retry=1)
+works rails_that_come_and_go_lose_nothing "${on_rails[@]}" \
     --mca btl_velo_faults seed=1,port_flap=0.02:1ms "$bindir/sizes" --quick
-works one_sided_rails_that_come_and_go_lose_nothing "${on_rails[@]}" --mca btl_velo_rail_retry 1 \
+works one_sided_rails_that_come_and_go_lose_nothing "${on_rails[@]}" \
     --mca btl_velo_faults seed=1,port_flap=0.02:1ms "$faultdir/onesided" move
 works atomics_go_by_other_rails_than_a_dead_one "${on_rails[@]}" --mca btl_velo_faults port_down=1:0 "$faultdir/onesided" add
-works slow_links_and_a_slow_receiver "${on_rails[@]}" --mca btl_velo_link 2000 --mca btl_velo_sink 1000 \
-    --mca btl_velo_link_buffer 16384 "$bindir/sizes" --quick
+works slow_links_and_a_slow_receiver "${on_rails[@]}" \
+    --mca btl_velo_emulate link=2000,sink=1000,buffer=16k "$bindir/sizes" --quick

@@ -9,6 +9,7 @@
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
 #include "velo/core/peer.h"
+#include "velo/open_engine.h"
 #include "velo/velo.h"
 #include "velo/wire/engine_wire.h"
 #include "velo/wire/handle.h"
@@ -37,10 +38,8 @@ struct Rank {
         }
         params.flow_control = flow_control;
         params.slots = 58;
-        params.ring_lines = 16;
         params.ring_bytes = 65536;
         params.registrations = 16;
-        params.copy_chunk = 1024;
         params.chunk = 4096;
         params.on_node_message_bytes_max = kMessageBytesMax;
         params.device_message_bytes_max = kMessageBytesMax;
@@ -65,9 +64,7 @@ struct Rank {
             .peer_ended = [](void*, const velo_end_t*) {},
             .log = [](void*, int, const char* line) { require(line[0] != '\0', "a line says something"); },
             .job_failed = [](void*, const velo_failure_t*) {}};
-        char error[512] = "";
-        engine = velo_open(&params, &identity, &host, error, sizeof error);
-        require(engine != nullptr, error);
+        engine = open_engine(params, identity, host, {.ring_lines = 16, .copy_bytes = 1024});
     }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;

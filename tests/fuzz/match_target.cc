@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "velo/core/peer.h"
+#include "velo/open_engine.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo_match.h"
 #include "velo/wire/match_wire.h"
@@ -23,7 +24,6 @@ struct Victim {
     Victim() {
         velo_params_t params;
         velo_params_default(&params);
-        params.ring_lines = 16;
         params.ring_bytes = 65536;
         params.registrations = 16;
         params.on_node_message_bytes_max = kMessageBytesMax;
@@ -52,9 +52,7 @@ struct Victim {
                                   .peer_ended = [](void*, const velo_end_t*) {},
                                   .log = [](void*, int, const char*) {},
                                   .job_failed = [](void*, const velo_failure_t*) {}};
-        char error[512] = "";
-        engine = velo_open(&params, &identity, &host, error, sizeof error);
-        require(engine != nullptr, error);
+        engine = open_engine(params, identity, host, {.ring_lines = 16});
         const velo_match_host_t match_host = {.context = this,
                                               .send_done = [](void*, velo_match_send_t*) {},
                                               .receive_done = [](void*, velo_match_receive_t*) {},

@@ -50,8 +50,10 @@ void parse_faults(const std::string& text) {
 
 void params(Input& input) {
     constexpr const char* kModes[] = {"static", "none", "dynamic", "hardware", "growing", ""};
-    constexpr const char* kStealings[] = {"turns", "silent", "paper", ""};
     constexpr const char* kCopies[] = {"cma", "none", ""};
+    constexpr const char* kRails[] = {"static", "hybrid,striping=50,short=4k", "dynamic,retry=1,wait=1", ",", ""};
+    constexpr const char* kNetworks[] = {"link=40,buffer=64k", "link=1,sink=1,source=1", "buffer=1", "=", ""};
+    constexpr const char* kStalls[] = {"1,signal=10", "signal=64", "30", ",", ""};
     constexpr const char* kFaults[] = {"seed=1,delay=0.01:200us", "port_down=0:3", "die_after=7",
                                        "rma_fail=1", ""};
     velo_params_t params;
@@ -63,12 +65,16 @@ void params(Input& input) {
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
     const std::string flow_control = text_of(input, kModes);
-    const std::string stealing = text_of(input, kStealings);
     const std::string single_copy = text_of(input, kCopies);
+    const std::string rails = text_of(input, kRails);
+    const std::string emulate = text_of(input, kNetworks);
+    const std::string stall_report = text_of(input, kStalls);
     const std::string faults = text_of(input, kFaults);
     params.flow_control = flow_control.c_str();
-    params.stealing = stealing.c_str();
     params.single_copy = single_copy.c_str();
+    params.rails = rails.c_str();
+    params.emulate = emulate.c_str();
+    params.stall_report = stall_report.c_str();
     params.faults = faults.c_str();
     params.on_node_message_bytes_max = static_cast<uint32_t>(number_of(input, 32768, 0, INT32_MAX));
     const uint32_t size = 1 + static_cast<uint32_t>(input.below(70000));

@@ -50,7 +50,6 @@ velo_params_t params_of(const Config& config) {
         params.unexpected_bytes = 512 * config.records;
     }
     // Rings that are soon full, and rooms that are soon used up.
-    if (config.seed % 2 == 0) params.ring_lines = 16;
     if (config.seed % 3 == 0) params.ring_bytes = 131072;
     params.unexpected_granted = std::array{128, 0, 2}[config.seed % 3];
     return params;
@@ -59,7 +58,9 @@ velo_params_t params_of(const Config& config) {
 /// All processes, in one thread. Time is the number of the step.
 class World final : public MatchPlayer::World {
   public:
-    explicit World(const Config& config) : dice_(config.seed, kRanks), job_(kRanks, params_of(config)) {
+    explicit World(const Config& config)
+        : dice_(config.seed, kRanks),
+          job_(kRanks, params_of(config), {.ring_lines = config.seed % 2 == 0 ? 16u : 0}) {
         for (uint32_t i = 0; i < kRanks; ++i) {
             if (job_[i].engine == nullptr) throw std::runtime_error(job_[i].error);
             players_.emplace_back(*this, dice_, job_[i].engine, static_cast<int>(i));

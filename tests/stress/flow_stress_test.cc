@@ -48,7 +48,7 @@ WorldConfig world_of(uint64_t seed) {
                                       Mode::kHardware, Mode::kStatic,  Mode::kGrowing, Mode::kNone};
     config.mode = kModes[random.below(8)];
     config.credit_slots = 1 + random.below(3);
-    config.stealing = flowctl::kStealingNames[random.below(3)].first;
+    config.stealing = flowctl::kStealingNames[random.below(flowctl::kStealingNames.size())].first;
     config.growth = random.below(2) == 0 ? flowctl::Growth::kLinear : flowctl::Growth::kExponential;
     config.growing_start = 1 + random.below(3);
     config.growing_step = 1 + random.below(4);

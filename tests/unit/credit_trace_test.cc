@@ -18,6 +18,9 @@
 namespace velo::test {
 namespace {
 
+/// A sample every millisecond, so that a short test has many.
+const Tuning kOften = {.trace_period_ms = 1};
+
 class CreditTraceFiles : public testing::Test {
   protected:
     CreditTraceFiles() {
@@ -34,7 +37,6 @@ class CreditTraceFiles : public testing::Test {
         params.flow_control = "static";
         params.slots = 8;
         params.trace = text.c_str();
-        params.trace_period = 1;
         return params;
     }
     bool empty() const { return std::filesystem::is_empty(directory); }
@@ -116,7 +118,7 @@ void settle(Job& job) {
 TEST_F(CreditTraceFiles, totals_are_those_of_the_counters) {
     std::vector<velo_counters_t> counters;
     {
-        Job job(2, params(directory + "/t"));
+        Job job(2, params(directory + "/t"), kOften);
         flood(job, 0, 1, 200, 300);
         flood(job, 1, 0, 20, 2000);
         settle(job);
@@ -150,7 +152,7 @@ TEST_F(CreditTraceFiles, totals_are_those_of_the_counters) {
 
 TEST_F(CreditTraceFiles, a_peer_whose_state_stays_gives_one_sample) {
     {
-        Job job(2, params(directory + "/t"));
+        Job job(2, params(directory + "/t"), kOften);
         timespec pause = {.tv_sec = 0, .tv_nsec = 3'000'000};
         for (int round = 0; round < 10; ++round) {
             nanosleep(&pause, nullptr);
@@ -219,7 +221,7 @@ TEST_F(CreditTraceFiles, a_file_that_can_not_grow_ends_the_trace) {
 
 TEST_F(CreditTraceFiles, without_the_parameter_there_is_no_file) {
     {
-        Job job(2, params(""));
+        Job job(2, params(""), kOften);
         flood(job, 0, 1, 100, 300);
         EXPECT_GT(job[0].counters().stall_count, 0u);
     }
@@ -229,14 +231,14 @@ TEST_F(CreditTraceFiles, without_the_parameter_there_is_no_file) {
 TEST_F(CreditTraceFiles, without_a_device_there_is_no_file_and_one_line_says_so) {
     velo_params_t on_node = params(directory + "/t");
     on_node.ranks_per_node = 0;
-    Job job(2, on_node);
+    Job job(2, on_node, kOften);
     EXPECT_TRUE(empty());
     ASSERT_EQ(job[0].log.size(), 1u);
     EXPECT_NE(job[0].log[0].find("btl_velo_trace: no rank is reached through the device"), std::string::npos);
 }
 
 TEST_F(CreditTraceFiles, a_path_that_can_not_be_written_costs_the_trace_and_not_the_job) {
-    Job job(2, params(directory + "/missing/t"));
+    Job job(2, params(directory + "/missing/t"), kOften);
     flood(job, 0, 1, 100, 300);
     for (auto& rank : job.ranks) {
         ASSERT_EQ(rank->log.size(), 1u);
@@ -266,7 +268,7 @@ class FullDisk {
 };
 
 TEST_F(CreditTraceFiles, a_write_that_fails_is_told_once_and_ends_the_trace) {
-    Job job(2, params(directory + "/t"));
+    Job job(2, params(directory + "/t"), kOften);
     flood(job, 0, 1, 100, 300);
     const FullDisk full;
     timespec pause = {.tv_sec = 1, .tv_nsec = 10'000'000};
@@ -284,7 +286,7 @@ TEST_F(CreditTraceFiles, what_is_no_file_is_neither_waited_for_nor_written) {
     std::ofstream(target) << "precious";
     std::filesystem::create_symlink(target, directory + "/t.1");
     std::filesystem::create_symlink(directory + "/new", directory + "/t.2");
-    Job job(3, params(directory + "/t"));
+    Job job(3, params(directory + "/t"), kOften);
     for (auto& rank : job.ranks) {
         ASSERT_EQ(rank->log.size(), 1u);
         EXPECT_NE(rank->log[0].find("btl_velo_trace: " + directory + "/t."), std::string::npos) << rank->log[0];
@@ -303,14 +305,14 @@ TEST_F(CreditTraceFiles, a_fifo_that_is_read_is_no_file_either) {
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
     const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
     ASSERT_GE(reader, 0);
-    Job job(2, params(directory + "/t"));
+    Job job(2, params(directory + "/t"), kOften);
     close(reader);
     ASSERT_EQ(job[0].log.size(), 1u);
     EXPECT_NE(job[0].log[0].find("it is no file); name"), std::string::npos) << job[0].log[0];
 }
 
 TEST_F(CreditTraceFiles, two_processes_do_not_write_one_file) {
-    Job job(2, params(directory + "/t%%"));
+    Job job(2, params(directory + "/t%%"), kOften);
     const velo_params_t same = params(directory + "/t%%");
     Rank other(same, 0, 2);
     ASSERT_NE(other.engine, nullptr);
@@ -321,7 +323,7 @@ TEST_F(CreditTraceFiles, two_processes_do_not_write_one_file) {
 
 TEST_F(CreditTraceFiles, an_older_file_is_replaced) {
     std::ofstream(directory + "/t.0") << std::string(100000, 'x');
-    { Job job(2, params(directory + "/t")); }
+    { Job job(2, params(directory + "/t"), kOften); }
     const File file = read(directory + "/t.0");
     EXPECT_EQ(file.lines, file.lines_told);
 }
@@ -337,7 +339,7 @@ TEST(CreditTracePath, rank_and_job_have_their_places) {
 
 TEST_F(CreditTraceFiles, a_name_of_a_directory_is_refused_and_nothing_is_made_beside_it) {
     for (const std::string& name : {directory, directory + "/", directory + "/none/", directory + "/%r/"}) {
-        Job job(2, params(name.c_str()));
+        Job job(2, params(name.c_str()), kOften);
         ASSERT_FALSE(job[0].log.empty()) << name;
         EXPECT_NE(job[0].log[0].find(name + " is a directory; name a file in it"), std::string::npos) << job[0].log[0];
     }
@@ -349,14 +351,14 @@ TEST_F(CreditTraceFiles, a_name_of_a_directory_is_refused_and_nothing_is_made_be
 class CreditCounters : public CreditTraceFiles {};
 
 TEST_F(CreditCounters, messages_that_find_credits_stall_nothing) {
-    Job job(2, params(""));
+    Job job(2, params(""), kOften);
     flood(job, 0, 1, 1, 50);
     EXPECT_EQ(job[0].counters().stall_count, 0u);
     EXPECT_EQ(job[0].counters().stall_ns, 0u);
 }
 
 TEST_F(CreditCounters, a_message_without_credits_stalls_once_and_for_as_long_as_it_waits) {
-    Job job(2, params(""));
+    Job job(2, params(""), kOften);
     const std::vector<std::byte> data = pattern(2000, 1);  // 36 packets, and there are 6 credits
     velo_send_t send = {};
     send.data[1] = data.data();
@@ -374,7 +376,7 @@ TEST_F(CreditCounters, a_message_without_credits_stalls_once_and_for_as_long_as_
 }
 
 TEST_F(CreditCounters, one_way_credits_return_explicitly_and_replies_take_them_along) {
-    Job job(2, params(""));
+    Job job(2, params(""), kOften);
     flood(job, 0, 1, 40, 50);
     settle(job);
     velo_counters_t receiver = job[1].counters();
@@ -391,7 +393,7 @@ TEST_F(CreditCounters, one_way_credits_return_explicitly_and_replies_take_them_a
 }
 
 TEST_F(CreditCounters, levels_add_up_to_the_data_region) {
-    Job job(2, params(""));
+    Job job(2, params(""), kOften);
     EXPECT_EQ(job[0].counters().credits_held, 6u);
     EXPECT_EQ(job[1].counters().credits_granted, 6u);
     EXPECT_EQ(job[1].counters().credits_available, 0u);
@@ -410,7 +412,7 @@ TEST_F(CreditCounters, levels_add_up_to_the_data_region) {
 TEST_F(CreditCounters, without_credits_all_levels_are_0) {
     velo_params_t none = params("");
     none.flow_control = "none";
-    Job job(2, none);
+    Job job(2, none, kOften);
     flood(job, 0, 1, 10, 50);
     const velo_counters_t counters = job[0].counters();
     EXPECT_EQ(counters.credits_held + counters.credits_granted + counters.credits_available, 0u);

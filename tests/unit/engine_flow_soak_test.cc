@@ -21,8 +21,8 @@ constexpr uint64_t kSeeds = 12;
 struct Mode {
     const char* name;
     const char* flow_control;
-    const char* stealing;
-    const char* growth;
+    flowctl::Stealing stealing = flowctl::Stealing::kTurns;
+    flowctl::Growth growth = flowctl::Growth::kLinear;
     /// Of the whole mailbox; 0: enough for all peers.
     int mailbox_slots = 0;
 };
@@ -48,21 +48,22 @@ void soak(const Mode& mode, uint64_t seed, Events& events) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
     params.flow_control = mode.flow_control;
-    params.stealing = mode.stealing;
-    params.growth = mode.growth;
     params.slots = static_cast<int>(4 + below(30));
-    params.credit_slots = static_cast<int>(1 + below(2));
-    params.piggyback = static_cast<int>(below(4) != 0);
-    params.growing_start = static_cast<int>(1 + below(5));
-    params.sender_slots = below(3) == 0 ? static_cast<int>(10 + below(40)) : 0;
+    Tuning tuning;
+    tuning.flow.stealing = mode.stealing;
+    tuning.flow.growth = mode.growth;
+    tuning.flow.credit_slots = 1 + below(2);
+    tuning.flow.piggyback = below(4) != 0;
+    tuning.flow.growing_start = 1 + below(5);
+    tuning.flow.sender_slots_max = below(3) == 0 ? 10 + below(40) : 0;
     const std::string faults = "seed=" + std::to_string(seed) + ",delay=0.02:20us,stall=0.002:50us";
     if (below(2) == 0) params.faults = faults.c_str();
     if (mode.mailbox_slots != 0) {
         params.mailbox_bytes = mode.mailbox_slots * 64;
         params.slots = 0;
-        params.sender_slots = 0;
+        tuning.flow.sender_slots_max = 0;
     }
-    Job job(kRanks, params);
+    Job job(kRanks, params, tuning);
     ASSERT_EQ(job.ranks.size(), kRanks);
 
     std::map<std::pair<uint32_t, uint32_t>, Flow> flows;
@@ -142,7 +143,7 @@ TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
         ASSERT_FALSE(HasFailure()) << "VELO_SEED=" << seed;
     }
     if (seeds == 1) return;
-    if (std::string(GetParam().stealing) == "paper") {
+    if (GetParam().stealing == flowctl::Stealing::kPaper) {
         EXPECT_GT(events.requests, 0u) << "no peer was asked";
     } else if (std::string(GetParam().flow_control) == "dynamic") {
         EXPECT_GT(events.contacts, 0u) << "no peer began without slots";
@@ -153,14 +154,17 @@ TEST_P(EngineFlowSoak, everything_arrives_in_order_and_nothing_overflows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, EngineFlowSoak,
-                         testing::Values(Mode{"hardware", "hardware", "silent", "linear"},
-                                         Mode{"static_shares", "static", "silent", "linear"},
-                                         Mode{"growing_linear", "growing", "silent", "linear"},
-                                         Mode{"growing_exponential", "growing", "silent", "exponential"},
-                                         Mode{"dynamic_silent", "dynamic", "silent", "linear"},
-                                         Mode{"dynamic_turns", "dynamic", "turns", "linear"},
-                                         Mode{"dynamic_paper", "dynamic", "paper", "linear"},
-                                         Mode{"dynamic_crowded", "dynamic", "turns", "linear", 7}),
+                         testing::Values(Mode{"hardware", "hardware"},
+                                         Mode{"static_shares", "static"},
+                                         Mode{"growing_linear", "growing"},
+                                         Mode{.name = "growing_exponential",
+                                              .flow_control = "growing",
+                                              .growth = flowctl::Growth::kExponential},
+                                         Mode{"dynamic_turns", "dynamic"},
+                                         Mode{"dynamic_paper", "dynamic", flowctl::Stealing::kPaper},
+                                         Mode{.name = "dynamic_crowded",
+                                              .flow_control = "dynamic",
+                                              .mailbox_slots = 7}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

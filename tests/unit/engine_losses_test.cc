@@ -32,7 +32,6 @@ class EngineLosses : public testing::Test {
     static velo_params_t params() {
         velo_params_t params = default_params();
         params.timeout = 1;
-        params.ring_lines = kRing.lines;
         params.ring_bytes = kRing.body_bytes;
         return params;
     }
@@ -46,7 +45,7 @@ class EngineLosses : public testing::Test {
     /// The line of a rank that cannot go on.
     std::string line(size_t rank) { return failed(rank) ? job_[rank].failures[0].line : ""; }
 
-    Job job_{2, params()};
+    Job job_{2, params(), {.ring_lines = kRing.lines}};
     std::vector<std::byte> data_ = pattern(1000, 1);
     velo_send_t send_{};
     bool sent_ = false;

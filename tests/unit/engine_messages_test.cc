@@ -13,7 +13,7 @@ struct Layout {
     int ranks_per_node;
     const char* flow_control;
     int slots;
-    int piggyback;
+    bool piggyback;
 };
 
 class EngineMessages : public testing::TestWithParam<Layout> {
@@ -23,8 +23,12 @@ class EngineMessages : public testing::TestWithParam<Layout> {
         params.ranks_per_node = GetParam().ranks_per_node;
         params.flow_control = GetParam().flow_control;
         params.slots = GetParam().slots;
-        params.piggyback = GetParam().piggyback;
         return params;
+    }
+    static Tuning tuning() {
+        Tuning tuning;
+        tuning.flow.piggyback = GetParam().piggyback;
+        return tuning;
     }
     bool on_node(uint32_t a, uint32_t b) const {
         const auto per_node = static_cast<uint32_t>(GetParam().ranks_per_node);
@@ -47,7 +51,7 @@ struct Outgoing {
 };
 
 TEST_P(EngineMessages, every_size_arrives_whole_and_in_order) {
-    Job job(3, params());
+    Job job(3, params(), tuning());
     std::vector<std::unique_ptr<Outgoing>> out;
     std::vector<size_t> sizes;
     for (size_t size = 0; size <= 260; ++size) sizes.push_back(size);
@@ -82,7 +86,7 @@ TEST_P(EngineMessages, every_size_arrives_whole_and_in_order) {
 }
 
 TEST_P(EngineMessages, longest_messages_arrive_whole) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     const size_t bytes = bytes_max(0, 1);
     Outgoing out(pattern(bytes, 9), 100);
     velo_send(job[0].engine, job[0].peers[1], &out.send, 3);
@@ -91,7 +95,7 @@ TEST_P(EngineMessages, longest_messages_arrive_whole) {
 }
 
 TEST_P(EngineMessages, flood_against_a_sleeping_receiver_waits_and_loses_nothing) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     std::vector<std::unique_ptr<Outgoing>> out;
     size_t left_at_once = 0;
     for (uint32_t i = 0; i < 3000; ++i) {
@@ -116,7 +120,7 @@ TEST_P(EngineMessages, flood_against_a_sleeping_receiver_waits_and_loses_nothing
 }
 
 TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     const uint64_t marker = 42;
     const auto try_send = [&] {
         return velo_try_send(job[0].engine, job[0].peers[1], 2, &marker, sizeof marker, nullptr, 0);
@@ -143,7 +147,7 @@ TEST_P(EngineMessages, send_now_refuses_without_doing_anything_while_others_wait
 }
 
 TEST_P(EngineMessages, short_messages_behind_one_that_waits_are_copied_and_keep_their_order) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     std::vector<std::unique_ptr<Outgoing>> out;
     std::vector<std::vector<std::byte>> expected;
     const auto offer_copy = [&] {
@@ -177,7 +181,7 @@ TEST_P(EngineMessages, short_messages_behind_one_that_waits_are_copied_and_keep_
 }
 
 TEST_P(EngineMessages, a_host_that_waits_for_each_message_is_granted_no_copies) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     const auto data = pattern(100, 1);
     size_t waited = 0;
     for (int i = 0; i < 3000; ++i) {
@@ -194,7 +198,7 @@ TEST_P(EngineMessages, a_host_that_waits_for_each_message_is_granted_no_copies) 
 }
 
 TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     const auto send = [&] {
         const std::array<std::byte, 8> data = {};
         return velo_try_send(job[0].engine, job[0].peers[1], 1, data.data(), data.size(), nullptr, 0);
@@ -211,7 +215,7 @@ TEST_P(EngineMessages, credits_that_lie_unread_are_used_before_a_send_is_refused
 }
 
 TEST_P(EngineMessages, a_message_that_is_not_accepted_yet_stays_and_comes_later) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     job[1].accepts = false;
     Outgoing out(pattern(200, 5));
     velo_send(job[0].engine, job[0].peers[1], &out.send, 7);
@@ -226,7 +230,7 @@ TEST_P(EngineMessages, a_message_that_is_not_accepted_yet_stays_and_comes_later)
 }
 
 TEST_P(EngineMessages, a_handler_may_answer_and_poll_again) {
-    Job job(2, params());
+    Job job(2, params(), tuning());
     std::vector<std::unique_ptr<Outgoing>> out;
     int depth = 0;
     int deepest = 0;
@@ -253,20 +257,20 @@ TEST_P(EngineMessages, a_handler_may_answer_and_poll_again) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, EngineMessages,
-                         testing::Values(Layout{"on_node", 0, "static", 58, 1},
-                                         Layout{"device_static", 1, "static", 58, 1},
-                                         Layout{"device_static_no_piggyback", 1, "static", 58, 0},
-                                         Layout{"device_smallest_mailbox", 1, "static", 4, 1},
-                                         Layout{"device_odd_mailbox", 1, "static", 13, 1},
-                                         Layout{"device_none", 1, "none", 58, 1},
-                                         Layout{"device_hardware", 1, "hardware", 8, 1},
-                                         Layout{"device_growing", 1, "growing", 16, 1},
-                                         Layout{"device_growing_smallest_mailbox", 1, "growing", 4, 1},
-                                         Layout{"device_dynamic", 1, "dynamic", 16, 1},
-                                         Layout{"device_dynamic_no_piggyback", 1, "dynamic", 13, 0},
-                                         Layout{"device_dynamic_smallest_mailbox", 1, "dynamic", 4, 1},
-                                         Layout{"two_a_node", 2, "static", 16, 1},
-                                         Layout{"two_a_node_dynamic", 2, "dynamic", 8, 1}),
+                         testing::Values(Layout{"on_node", 0, "static", 58, true},
+                                         Layout{"device_static", 1, "static", 58, true},
+                                         Layout{"device_static_no_piggyback", 1, "static", 58, false},
+                                         Layout{"device_smallest_mailbox", 1, "static", 4, true},
+                                         Layout{"device_odd_mailbox", 1, "static", 13, true},
+                                         Layout{"device_none", 1, "none", 58, true},
+                                         Layout{"device_hardware", 1, "hardware", 8, true},
+                                         Layout{"device_growing", 1, "growing", 16, true},
+                                         Layout{"device_growing_smallest_mailbox", 1, "growing", 4, true},
+                                         Layout{"device_dynamic", 1, "dynamic", 16, true},
+                                         Layout{"device_dynamic_no_piggyback", 1, "dynamic", 13, false},
+                                         Layout{"device_dynamic_smallest_mailbox", 1, "dynamic", 4, true},
+                                         Layout{"two_a_node", 2, "static", 16, true},
+                                         Layout{"two_a_node_dynamic", 2, "dynamic", 8, true}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(EngineCredits, piggybacking_saves_credit_packets) {
@@ -274,9 +278,10 @@ TEST(EngineCredits, piggybacking_saves_credit_packets) {
     params.ranks_per_node = 1;
     params.flow_control = "static";
     uint64_t packets[2] = {};
-    for (int piggyback : {0, 1}) {
-        params.piggyback = piggyback;
-        Job job(2, params);
+    for (const bool piggyback : {false, true}) {
+        Tuning tuning;
+        tuning.flow.piggyback = piggyback;
+        Job job(2, params, tuning);
         const auto data = pattern(40, 1);
         for (int i = 0; i < 5000; ++i) {
             for (int from : {0, 1}) {
@@ -287,7 +292,7 @@ TEST(EngineCredits, piggybacking_saves_credit_packets) {
             }
         }
         packets[piggyback] = job[0].counters().credits_tx_packets;
-        if (piggyback != 0) {
+        if (piggyback) {
             EXPECT_GT(job[0].counters().credits_tx_piggybacked, 4000u);
         }
     }

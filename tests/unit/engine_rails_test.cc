@@ -12,14 +12,13 @@ namespace {
 
 constexpr int kChunk = 4096;
 
-velo_params_t rails_params(int ports, const char* rule) {
+velo_params_t rails_params(int ports, const char* rule, int retry_ms = 1) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
     params.ports = ports;
-    params.rails = rule;
+    params.rails = kept(std::string(rule) + ",short=" + std::to_string(2 * kChunk) + ",retry=" +
+                        std::to_string(retry_ms));
     params.chunk = kChunk;
-    params.rail_short = 2 * kChunk;
-    params.rail_retry = 1;
     return params;
 }
 
@@ -217,8 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, EngineRailDeaths,
                          [](const auto& info) { return info.param.name; });
 
 TEST(EngineRailDeath, at_one_of_two_copies_nothing_and_says_so) {
-    velo_params_t params = rails_params(2, "hybrid");
-    params.rail_retry = 1000;
+    velo_params_t params = rails_params(2, "hybrid", 1000);
     params.faults = "port_down=1:5";
     Job job(2, params);
     Memory theirs(job[1], 1'000'000, 4);
@@ -239,9 +237,8 @@ TEST(EngineRailDeath, at_one_of_two_copies_nothing_and_says_so) {
 }
 
 TEST(EngineRailDeath, is_named_in_a_report_of_what_waits) {
-    velo_params_t params = rails_params(2, "hybrid");
-    params.rail_retry = 60'000;
-    params.stall_report = 1;
+    velo_params_t params = rails_params(2, "hybrid", 60'000);
+    params.stall_report = "1";
     params.faults = "port_down=1:0,rma_late=1:1200ms";
     Job job(2, params);
     Memory theirs(job[1], 3 * kChunk, 4);

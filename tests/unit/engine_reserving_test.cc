@@ -16,14 +16,12 @@ namespace {
 constexpr int kChunk = 4096;
 constexpr int kHourMs = 3'600'000;
 /// Transfers wait for a rail as long as it takes, so a reservation that is lost fails the test.
-velo_params_t reserving_params(int ports, const char* rule = "dynamic") {
+velo_params_t reserving_params(int ports, const char* rule = "dynamic", int wait_ms = kHourMs) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
     params.ports = ports;
-    params.rails = rule;
+    params.rails = kept(std::string(rule) + ",retry=1,wait=" + std::to_string(wait_ms));
     params.chunk = kChunk;
-    params.rail_retry = 1;
-    params.rail_wait = kHourMs;
     return params;
 }
 
@@ -38,8 +36,7 @@ class ReservingJobs : public testing::TestWithParam<Shape> {};
 /// Each rank gets from all others and puts to all others, with several transfers under way at each.
 TEST_P(ReservingJobs, move_everything_between_all) {
     const auto [ranks, ports, faults, wait_ms] = GetParam();
-    velo_params_t params = reserving_params(ports);
-    params.rail_wait = wait_ms;
+    velo_params_t params = reserving_params(ports, "dynamic", wait_ms);
     params.faults = faults;
     Job job(ranks, params);
     constexpr size_t kBytes = 40 * kChunk;
@@ -189,8 +186,7 @@ TEST(Reserving, the_first_chunk_of_a_transfer_does_not_wait_for_the_grant) {
 }
 
 TEST(Reserving, no_transfer_waits_for_longer_than_its_limit_for_an_owner_that_computes) {
-    velo_params_t params = reserving_params(4);
-    params.rail_wait = 1;
+    const velo_params_t params = reserving_params(4, "dynamic", 1);
     Job job(2, params);
     Memory theirs(job[0], 50 * kChunk, 3);
     std::vector<std::byte> ours(theirs.bytes.size());
@@ -217,9 +213,8 @@ TEST(Reserving, no_transfer_waits_for_longer_than_its_limit_for_an_owner_that_co
 }
 
 TEST(Reserving, a_report_of_what_waits_names_the_rank_that_a_rail_is_asked_of) {
-    velo_params_t params = reserving_params(2);
-    params.stall_report = 1;
-    params.striping = 0;  // a rail each
+    velo_params_t params = reserving_params(2, "dynamic,striping=0");  // a rail each
+    params.stall_report = "1";
     Job job(3, params);
     constexpr size_t kBytes = 2 * kChunk;
     Memory silent(job[0], kBytes, 3);

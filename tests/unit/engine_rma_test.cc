@@ -377,8 +377,7 @@ TEST(EngineWindow, what_is_under_way_stays_within_it_and_is_seen) {
 TEST(EngineWindow, no_more_is_under_way_than_an_emulated_network_holds) {
     velo_params_t params = default_params();
     params.ranks_per_node = 1;
-    params.link = 1000;
-    params.link_buffer = 65536;
+    params.emulate = "link=1000,buffer=64k";
     Job job(2, params);
     auto source = pattern(1 << 20, 4);
     const velo_handle_t handle = registered(job[1], source, 1);

@@ -211,8 +211,8 @@ TEST(Cap, bounds_what_a_sender_gathers) {
     EXPECT_LE(receiver.flow.granted(0), 27u);
 }
 
-TEST(SilentStealing, leaves_alone_who_sends_now_and_then_and_takes_from_who_does_not) {
-    Receiver receiver(dynamic_plan(3, 60, 2, Stealing::kSilent));
+TEST(ActivityStealing, leaves_alone_who_sends_now_and_then_and_takes_from_who_does_not) {
+    Receiver receiver(dynamic_plan(3, 60, 2, Stealing::kTurns));
     for (int round = 0; round < 100; ++round) {
         receiver.retrieve(0, 20, {});
         receiver.retrieve(0, 1, kEnd);
@@ -223,8 +223,8 @@ TEST(SilentStealing, leaves_alone_who_sends_now_and_then_and_takes_from_who_does
     EXPECT_EQ(receiver.flow.quota(0), 38u);
 }
 
-TEST(SilentStealing, does_not_shift_slots_among_senders_that_all_send) {
-    Receiver receiver(dynamic_plan(8, 48, 2, Stealing::kSilent));
+TEST(ActivityStealing, does_not_shift_slots_among_senders_that_all_send) {
+    Receiver receiver(dynamic_plan(8, 48, 2, Stealing::kTurns));
     for (int round = 0; round < 50; ++round) {
         for (PeerIndex peer = 0; peer < 8; ++peer) {
             receiver.retrieve(peer, 36);
@@ -235,8 +235,8 @@ TEST(SilentStealing, does_not_shift_slots_among_senders_that_all_send) {
     for (PeerIndex peer = 0; peer < 8; ++peer) EXPECT_EQ(receiver.flow.quota(peer), 6u);
 }
 
-TEST(SilentStealing, who_comes_back_gets_a_share_again_from_those_that_go_on) {
-    Receiver receiver(dynamic_plan(2, 60, 2, Stealing::kSilent));
+TEST(ActivityStealing, who_comes_back_gets_a_share_again_from_those_that_go_on) {
+    Receiver receiver(dynamic_plan(2, 60, 2, Stealing::kTurns));
     const auto message = [&receiver](PeerIndex from) {
         receiver.retrieve(from, 4);
         receiver.retrieve(from, 1, kEnd);

@@ -275,7 +275,7 @@ uint32_t gap_in(const std::vector<uint32_t>& along, Accepts&& accepts) {
 template <class Visit>
 void for_each_kind(Visit&& visit) {
     for (const auto& [mode, name] : kModeNames) {
-        for (const Stealing stealing : {Stealing::kSilent, Stealing::kTurns, Stealing::kPaper}) {
+        for (const Stealing stealing : {Stealing::kTurns, Stealing::kPaper}) {
             for (const uint32_t credit_slots : {1u, 2u, 255u}) {
                 for (const uint32_t contact_most : {0u, 1u, 64u, 65535u}) {
                     for (const uint32_t sender_slots : {0u, 5u, 300u}) {

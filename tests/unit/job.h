@@ -9,9 +9,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "velo/open_engine.h"
+#include "velo/os/shared_segment.h"
 #include "velo/velo.h"
 
 namespace velo::test {
@@ -57,7 +60,7 @@ struct Failed {
 /// One rank: an engine and what its host was notified of.
 class Rank {
   public:
-    Rank(const velo_params_t& given, uint32_t rank, uint32_t size, uint64_t job = 77) {
+    Rank(const velo_params_t& given, uint32_t rank, uint32_t size, uint64_t job = 77, const Tuning& tuning = {}) {
         const velo_params_t params = over_test_device(given);
         const velo_identity_t identity = {.name = (job << 32) + rank,
                                           .job = job,
@@ -94,9 +97,11 @@ class Rank {
                     if (rank.on_failure) rank.on_failure();
                     rank.failures.push_back({failure->line, failure->name, failure->path});
                 }};
-        char error[512] = "";
-        engine = velo_open(&params, &identity, &host, error, sizeof error);
-        this->error = error;
+        try {
+            engine = open_engine(params, identity, host, tuning);
+        } catch (const base::SetupError& refused) {
+            error = refused.what();
+        }
     }
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
@@ -150,9 +155,9 @@ class Rank {
 
 class Job {
   public:
-    Job(uint32_t size, const velo_params_t& params) {
+    Job(uint32_t size, const velo_params_t& params, const Tuning& tuning = {}) {
         for (uint32_t rank = 0; rank < size; ++rank) {
-            ranks.push_back(std::make_unique<Rank>(params, rank, size));
+            ranks.push_back(std::make_unique<Rank>(params, rank, size, 77, tuning));
             if (ranks.back()->engine == nullptr) return;
         }
         for (auto& from : ranks) {
@@ -189,6 +194,12 @@ class Job {
 
     std::vector<std::unique_ptr<Rank>> ranks;
 };
+
+/// A text that lasts, as parameters borrow theirs.
+inline const char* kept(const std::string& text) {
+    static std::set<std::string> all;
+    return all.insert(text).first->c_str();
+}
 
 inline velo_params_t default_params() {
     velo_params_t params;

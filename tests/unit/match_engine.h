@@ -20,7 +20,8 @@ inline velo_params_t with_room(int records, int bytes) {
 /// Two connected engines that match.
 class MatchEngine : public testing::Test {
   protected:
-    explicit MatchEngine(const velo_params_t& params = default_params()) : job_(2, params) {
+    explicit MatchEngine(const velo_params_t& params = default_params(), const Tuning& tuning = {})
+        : job_(2, params, tuning) {
         for (uint32_t i = 0; i < 2; ++i) {
             host_[i] = {.context = &done_[i],
                         .send_done =

@@ -420,12 +420,7 @@ TEST_F(WithoutMemory, a_probe_finds_a_message_that_is_with_its_sender) {
 /// A ring that is soon full keeps back what is reported to a peer.
 class WithoutMemoryByShortRings : public MatchEngine {
   protected:
-    WithoutMemoryByShortRings() : MatchEngine(params()) {}
-    static velo_params_t params() {
-        velo_params_t params = with_room(0, 0);
-        params.ring_lines = 16;
-        return params;
-    }
+    WithoutMemoryByShortRings() : MatchEngine(with_room(0, 0), {.ring_lines = 16}) {}
 };
 
 TEST_F(WithoutMemoryByShortRings, the_longest_offer_of_receives_and_probes_waits_and_arrives) {

@@ -21,14 +21,13 @@ using match::WireTag;
 
 velo_params_t with_small_rings() {
     velo_params_t params = default_params();
-    params.ring_lines = 16;
     params.ring_bytes = 131072;
     return params;
 }
 
 class MatchLiar : public testing::Test {
   protected:
-    MatchLiar() : job_(3, with_small_rings()) {
+    MatchLiar() : job_(3, with_small_rings(), {.ring_lines = 16}) {
         host_ = {.context = this,
                  .send_done = [](void* self, velo_match_send_t*) { ++static_cast<MatchLiar*>(self)->sends_; },
                  .receive_done = [](void* self,

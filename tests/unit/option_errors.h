@@ -28,9 +28,10 @@ inline velo_identity_t rank_of(uint32_t rank, uint32_t size) {
             .host_ranks_min = size, .more_hosts = false, .other_host = {}};
 }
 
-inline std::string error_of(const velo_params_t& params, uint32_t size = 8, uint32_t rank = 0) {
+inline std::string error_of(const velo_params_t& params, uint32_t size = 8, uint32_t rank = 0,
+                            const Tuning& tuning = {}) {
     try {
-        (void)make_options(params, rank_of(rank, size), {});
+        (void)make_options(params, rank_of(rank, size), {}, {}, tuning);
     } catch (const base::SetupError& error) {
         return error.what();
     }

@@ -84,29 +84,30 @@ int named(const std::string& text, const std::string& name) {
 }
 
 /// Each remedy that a refusal names is tried; false: one is no remedy, or there is none.
-bool a_remedy_of_it_would_do(const std::string& error, const velo_params_t& params, uint32_t ranks) {
+bool a_remedy_of_it_would_do(const std::string& error, const velo_params_t& params, const Tuning& tuning,
+                             uint32_t ranks) {
     uint32_t tried = 0;
     bool good = true;
-    const auto attempt = [&](auto mend) {
+    const auto attempt = [&](auto mend, const Tuning& by) {
         velo_params_t mended = params;
         mend(mended);
-        good = good && error_of(mended, ranks).empty();
+        good = good && error_of(mended, ranks, 0, by).empty();
         ++tried;
     };
     const int bytes = named(error, "btl_velo_mailbox_bytes");
     const int slots = named(error, "btl_velo_slots");
     const int per_node = named(error, "set it to ");
     if (bytes != 0 && bytes != params.mailbox_bytes) {
-        attempt([&](velo_params_t& mended) { mended.slots = 0, mended.mailbox_bytes = bytes; });
+        attempt([&](velo_params_t& mended) { mended.slots = 0, mended.mailbox_bytes = bytes; }, tuning);
     }
     if (slots != 0 && slots != params.slots && error.find("the largest mailbox") == std::string::npos) {
-        attempt([&](velo_params_t& mended) { mended.slots = slots, mended.mailbox_bytes = 0; });
+        attempt([&](velo_params_t& mended) { mended.slots = slots, mended.mailbox_bytes = 0; }, tuning);
     }
     // Whether the mailbox is large enough for its credits is looked at after these.
     const auto attempt_first = [&](auto mend, const char* prefix) {
         velo_params_t mended = params;
         mend(mended);
-        good = good && !error_of(mended, ranks).starts_with(prefix);
+        good = good && !error_of(mended, ranks, 0, tuning).starts_with(prefix);
         ++tried;
     };
     if (per_node != 0) {
@@ -116,9 +117,14 @@ bool a_remedy_of_it_would_do(const std::string& error, const velo_params_t& para
         attempt_first([&](velo_params_t& mended) { mended.slots = fewer; }, "btl_velo_slots=");
     }
     if (error.find("btl_velo_flow_control=dynamic does") != std::string::npos) {
-        attempt([](velo_params_t& mended) {
-            mended.flow_control = "dynamic", mended.stealing = "turns", mended.slots = 0, mended.mailbox_bytes = 0;
-        });
+        // What a job has; under the paper's stealing all peers own slots.
+        Tuning turns = tuning;
+        turns.flow.stealing = flowctl::Stealing::kTurns;
+        attempt(
+            [](velo_params_t& mended) {
+                mended.flow_control = "dynamic", mended.slots = 0, mended.mailbox_bytes = 0;
+            },
+            turns);
     }
     return good && tried != 0;
 }
@@ -127,21 +133,22 @@ TEST(JobSize, a_refused_plan_lies_between_no_two_that_are_accepted_and_names_wha
     velo_params_t params = defaults();
     for (const char* mode : {"none", "static", "growing", "dynamic"}) {
         params.flow_control = mode;
-        for (const char* stealing : {"turns", "paper"}) {
-            params.stealing = stealing;
+        for (const auto& [stealing, name] : flowctl::kStealingNames) {
+            Tuning tuning;
+            tuning.flow.stealing = stealing;
             for (const int ranks_per_node : {1, 4, 1024}) {
                 params.ranks_per_node = ranks_per_node;
                 for (const auto& [slots, bytes] : {std::pair{0, 0}, {0, 64}, {0, 256}, {0, 320}, {0, 1 << 20},
                                                    {0, 1 << 30}, {1, 0}, {4, 0}, {65535, 0}}) {
-                    for (const int credit_slots : {2, 255}) {
+                    for (const uint32_t credit_slots : {2u, 255u}) {
                         params.slots = slots;
                         params.mailbox_bytes = bytes;
-                        params.credit_slots = credit_slots;
+                        tuning.flow.credit_slots = credit_slots;
                         bool accepted = false;
                         bool refused_after = false;
                         for (const uint32_t ranks : job_sizes()) {
                             if (ranks <= static_cast<uint32_t>(ranks_per_node)) continue;  // without a mailbox
-                            const std::string error = error_of(params, ranks);
+                            const std::string error = error_of(params, ranks, 0, tuning);
                             if (error.empty()) {
                                 ASSERT_FALSE(refused_after) << mode << ", " << ranks << " ranks, fewer were refused";
                                 accepted = true;
@@ -149,7 +156,8 @@ TEST(JobSize, a_refused_plan_lies_between_no_two_that_are_accepted_and_names_wha
                             }
                             refused_after = accepted;
                             EXPECT_NE(error.find("btl_velo_"), std::string::npos) << error;
-                            EXPECT_TRUE(a_remedy_of_it_would_do(error, params, ranks)) << ranks << " ranks: " << error;
+                            EXPECT_TRUE(a_remedy_of_it_would_do(error, params, tuning, ranks))
+                                << ranks << " ranks: " << error;
                         }
                     }
                 }

@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "tests/unit/option_errors.h"
 
@@ -114,7 +117,7 @@ TEST(Options, where_hwloc_fails_the_kernel_is_asked_and_the_reason_told) {
 
 TEST(Options, a_text_that_is_set_to_nothing_is_an_empty_text) {
     for (const char* velo_params_t::*text :
-         {&velo_params_t::flow_control, &velo_params_t::stealing, &velo_params_t::single_copy}) {
+         {&velo_params_t::flow_control, &velo_params_t::single_copy}) {
         velo_params_t params = defaults();
         params.ranks_per_node = 1;
         params.*text = nullptr;
@@ -185,6 +188,47 @@ TEST(Options, a_number_is_decimal_digits_in_its_range_and_nothing_else) {
     expect_names(set_error("no_such", "1", params), {"btl_velo_no_such is no parameter"});
 }
 
+TEST(Options, a_parameter_of_earlier_versions_is_refused_with_what_takes_its_place) {
+    struct Gone {
+        const char* name;
+        std::string_view text;
+    };
+    constexpr Gone gone[] = {
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
+#define VELO_PARAM_GONE(name, text) {#name, text},
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    };
+    EXPECT_GE(std::size(gone), 20u);
+    for (const auto& [name, text] : gone) {
+        velo_params_t params = defaults();
+        const std::string error = set_error(name, "1", params);
+        EXPECT_EQ(error, "btl_velo_" + std::string(name) + " is no parameter of velo any more: " + std::string(text));
+        // A sentence on parameters names such as there are.
+        for (size_t at = 0; (at = text.find("btl_velo_", at)) != text.npos;) {
+            at += std::strlen("btl_velo_");
+            const std::string other(text.substr(at, text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at) - at));
+            EXPECT_EQ(set_error(other.c_str(), "1", params).find("no parameter"), std::string::npos) << other;
+        }
+    }
+}
+
+TEST(Options, there_are_few_parameters_and_fewer_for_users_and_tuners) {
+    uint32_t all = 0;
+    uint32_t of_users = 0;
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
+    ++all, of_users += VELO_AUDIENCE_##audience != VELO_AUDIENCE_developer;
+#define VELO_PARAM_TEXT(name, value, audience, text) \
+    ++all, of_users += VELO_AUDIENCE_##audience != VELO_AUDIENCE_developer;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    EXPECT_LE(all, 30u);
+    EXPECT_LE(of_users, 12u);
+}
+
 TEST(Options, a_number_of_bytes_may_have_a_suffix) {
     velo_params_t params = defaults();
     const std::pair<const char*, int> good[] = {
@@ -230,8 +274,6 @@ TEST(Options, unknown_words_are_refused_with_the_known_ones) {
         };
         using P = velo_params_t;
         refused(&P::flow_control, "statik", {"btl_velo_flow_control", "statik", "none", "static"});
-        refused(&P::stealing, "turn", {"btl_velo_stealing", "turn", "turns", "paper"});
-        refused(&P::growth, "cubic", {"btl_velo_growth", "cubic", "linear", "exponential"});
         refused(&P::single_copy, "xpmem", {"btl_velo_single_copy", "xpmem", "cma", "none"});
         refused(&P::block_way, "kernel", {"btl_velo_block_way", "kernel", "measured", "ring", "nontemporal", "direct"});
     }
@@ -255,22 +297,22 @@ TEST(Options, the_window_holds_a_chunk_at_least_and_eight_if_nothing_is_said) {
 }
 
 TEST(Options, the_window_is_what_an_emulated_network_holds_unless_something_else_is_said) {
-    const auto expect_window = [](int64_t link_buffer, uint32_t chunk_bytes, uint64_t window_bytes, auto&& change) {
+    const auto expect_window = [](int64_t buffer, uint32_t chunk_bytes, uint64_t window_bytes, auto&& change) {
         velo_params_t params = defaults();
-        params.link = 40;
-        params.link_buffer = link_buffer;
+        const std::string emulate = "link=40,buffer=" + std::to_string(buffer);
+        params.emulate = emulate.c_str();
         change(params);
         const EngineOptions options = make_options(params, {}, {}, {});
-        EXPECT_EQ(options.chunk_bytes, chunk_bytes) << link_buffer;
-        EXPECT_EQ(options.window_bytes, window_bytes) << link_buffer;
-        EXPECT_EQ(options.rails.policy.fragment_bytes_min, chunk_bytes) << link_buffer;
+        EXPECT_EQ(options.chunk_bytes, chunk_bytes) << buffer;
+        EXPECT_EQ(options.window_bytes, window_bytes) << buffer;
+        EXPECT_EQ(options.rails.policy.fragment_bytes_min, chunk_bytes) << buffer;
     };
     const auto nothing = [](velo_params_t&) {};
     expect_window(262144, 32768, 262144, nothing);
     expect_window(1024, 4096, 4096, nothing);
     expect_window(16384, 4096, 16384, nothing);
     expect_window(1 << 30, 262144, 8 * 262144, nothing);
-    expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.link = 0; });
+    expect_window(262144, 262144, 8 * 262144, [](velo_params_t& params) { params.emulate = ""; });
     expect_window(262144, 262144, 1 << 20, [](velo_params_t& params) { params.window_bytes = 1 << 20; });
     expect_window(262144, 8192, 8 * 8192, [](velo_params_t& params) { params.chunk = 8192; });
 }
@@ -304,17 +346,19 @@ TEST(Options, under_dynamic_a_mailbox_may_be_too_small_for_all_senders_at_a_time
     // One contact slot, and four of one peer.
     params.mailbox_bytes = 4 * 64;
     expect_names(error_of(params),
-                 {"4 slots", "btl_velo_contact_slots", "btl_velo_slots=1", "btl_velo_mailbox_bytes=320"});
-    params.stealing = "paper";
+                 {"4 slots", "1 contact slots", "btl_velo_slots=1", "btl_velo_mailbox_bytes=320"});
     params.mailbox_bytes = 27 * 64;
-    expect_names(error_of(params), {"27", "28", "btl_velo_mailbox_bytes=1792"});
+    EXPECT_EQ(error_of(params), "");
+    Tuning paper;
+    paper.flow.stealing = flowctl::Stealing::kPaper;
+    expect_names(error_of(params, 8, 0, paper), {"27", "28", "btl_velo_mailbox_bytes=1792"});
 }
 
-uint32_t slots_of(const velo_params_t& params, uint32_t ranks, bool network = false) {
+uint32_t slots_of(const velo_params_t& params, uint32_t ranks, bool network = false, const Tuning& tuning = {}) {
     velo_params_t at_nodes = params;
     at_nodes.ranks_per_node = 1;
     if (network) at_nodes.device = "ofi";
-    const EngineOptions options = make_options(at_nodes, rank_of(0, ranks), {});
+    const EngineOptions options = make_options(at_nodes, rank_of(0, ranks), {}, {}, tuning);
     EXPECT_EQ(options.device.mailbox_slots, options.plan.mailbox_slots);
     return options.plan.mailbox_slots;
 }
@@ -323,13 +367,16 @@ TEST(Options, slots_are_those_of_each_sender_in_every_mode_at_every_value) {
     velo_params_t params = defaults();
     for (const char* mode : {"none", "hardware", "static", "growing", "dynamic"}) {
         params.flow_control = mode;
-        for (const char* stealing : {"turns", "silent", "paper"}) {
-            params.stealing = stealing;
+        for (const auto& [stealing, name] : flowctl::kStealingNames) {
+            Tuning tuning;
+            tuning.flow.stealing = stealing;
             for (const int slots : {5, 8, 16, 57, 58, 59, 64, 4096, 65535}) {
                 params.slots = slots;
                 for (const uint32_t ranks : {2u, 4u, 200u}) {
-                    EXPECT_EQ(slots_of(params, ranks), (ranks - 1) * static_cast<uint32_t>(slots)) << mode;
-                    EXPECT_EQ(slots_of(params, ranks, true), (ranks - 1) * static_cast<uint32_t>(slots)) << mode;
+                    for (const bool network : {false, true}) {
+                        EXPECT_EQ(slots_of(params, ranks, network, tuning), (ranks - 1) * static_cast<uint32_t>(slots))
+                            << mode << ", " << name;
+                    }
                 }
             }
         }
@@ -344,9 +391,9 @@ TEST(Options, without_a_size_a_mailbox_is_what_its_mode_does_well_with) {
     EXPECT_EQ(slots_of(params, 1000), 999u * 58);
     EXPECT_EQ(slots_of(params, 20'000), 65536u) << "4 MiB";
     EXPECT_EQ(slots_of(params, 2, true), 16384u) << "1 MiB";
-    params.contact_slots = 0;
-    EXPECT_EQ(slots_of(params, 2), 58u);
-    EXPECT_EQ(slots_of(params, 20'000), 19'999u * 58);
+    const Tuning all_own{.contact_slots_max = 0};
+    EXPECT_EQ(slots_of(params, 2, false, all_own), 58u);
+    EXPECT_EQ(slots_of(params, 20'000, false, all_own), 19'999u * 58);
     for (const char* mode : {"static", "growing", "hardware"}) {
         params.flow_control = mode;
         EXPECT_EQ(slots_of(params, 2), 58u);
@@ -385,27 +432,22 @@ TEST(Options, slots_that_do_not_fit_the_bytes_contradict_them) {
 
 TEST(Options, rings_are_powers_of_two_and_hold_the_longest_message_twice) {
     velo_params_t params = defaults();
-    params.ring_lines = 100;
-    expect_names(error_of(params), {"btl_velo_ring_lines", "100", "64", "128"});
-    params.ring_lines = 8;
-    expect_names(error_of(params), {"btl_velo_ring_lines", "8", "16 to 65536"});
-    params = defaults();
+    params.ring_bytes = 100'000;
+    expect_names(error_of(params), {"btl_velo_ring_bytes=100000", "65536", "131072"});
+    params.ring_bytes = 8192;
+    expect_names(error_of(params), {"btl_velo_ring_bytes=8192", "16384 to 16777216"});
     params.ring_bytes = 32768;
     params.on_node_message_bytes_max = 32768;
     expect_names(error_of(params), {"btl_velo_ring_bytes", "32768"});
 }
 
-TEST(Options, rings_are_shorter_among_many_unless_the_user_says_how_long_they_are) {
-    velo_params_t params = defaults();
-    const auto lines = [&params](uint32_t ranks) {
-        return make_options(params, rank_of(0, ranks), {}).on_node.geometry.lines;
+TEST(Options, rings_are_shorter_among_many) {
+    const auto lines = [](uint32_t ranks) {
+        return make_options(defaults(), rank_of(0, ranks), {}).on_node.geometry.lines;
     };
     EXPECT_EQ(lines(2), 256u);
     EXPECT_EQ(lines(16), 256u);
     EXPECT_EQ(lines(17), 128u);
-    params.ring_lines = 64;
-    EXPECT_EQ(lines(2), 64u);
-    EXPECT_EQ(lines(17), 64u);
 }
 
 TEST(Options, ranks_are_grouped_into_nodes_by_number) {
@@ -468,12 +510,11 @@ TEST(Options, rails_are_reserved_by_the_rule_dynamic_only) {
     velo_params_t params = defaults();
     params.ranks_per_node = 1;
     params.ports = 4;
-    params.rail_wait = 7;
-    for (const char* rule : {"static", "round_robin", "local_dynamic", "hybrid"}) {
+    for (const char* rule : {"static,wait=7", "round_robin,wait=7", "local_dynamic,wait=7", "hybrid,wait=7"}) {
         params.rails = rule;
         EXPECT_EQ(make_options(params, rank_of(0, 2), {}).rails.reserve_ns, 0u) << rule;
     }
-    params.rails = "dynamic";
+    params.rails = "dynamic,wait=7";
     EXPECT_EQ(make_options(params, rank_of(0, 2), {}).rails.reserve_ns, 7'000'000u);
 }
 

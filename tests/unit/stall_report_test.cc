@@ -239,7 +239,7 @@ class EngineStall : public testing::TestWithParam<int> {};
 TEST_P(EngineStall, a_silent_receiver_is_reported_once_and_its_return_is_told) {
     velo_params_t params = test::default_params();
     params.ranks_per_node = GetParam();
-    params.stall_report = 1;
+    params.stall_report = "1";
     test::Job job(2, params);
     std::vector<std::byte> data(1024);
     std::vector<velo_send_t> sends(9000);

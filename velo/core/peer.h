@@ -106,7 +106,7 @@ enum class Vicinity : uint8_t {
 /// A process's address, published as bytes. Flat; both ends run the same velo, which `version` checks.
 struct EngineAddress {
     static constexpr uint32_t kMagic = 0x6f6c6576;  // "velo"
-    static constexpr uint16_t kVersion = 22;
+    static constexpr uint16_t kVersion = 23;
 
     /// The process, as its launcher numbers it.
     struct Process {

@@ -86,11 +86,7 @@ std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, ui
     if (text.empty()) return nullptr;
     auto faults = std::make_unique<Faults>();
     uint64_t seed = 0;
-    for (size_t at = 0; at <= text.size();) {
-        const size_t end = std::min(text.find(',', at), text.size());
-        faults->set(std::string_view(text).substr(at, end - at), settings, seed);
-        at = end + 1;
-    }
+    for_each_word(text, [&](const ListWord& word) { faults->set(word, settings, seed); });
     for (uint32_t kind = 0; kind < kKinds; ++kind) {
         uint64_t state = seed;
         state = next_random(state) ^ (uint64_t{node} << 16 | uint64_t{vpid} << 8 | kind);
@@ -99,12 +95,11 @@ std::unique_ptr<Faults> Faults::parse(const std::string& text, uint16_t node, ui
     return faults;
 }
 
-void Faults::set(std::string_view text, std::string_view settings, uint64_t& seed) {
-    const Token token = {.text = std::string(text), .settings = settings};
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos) refuse(token, "it is not of the form name=value");
-    const std::string_view name = text.substr(0, equals);
-    const std::string_view value = text.substr(equals + 1);
+void Faults::set(const ListWord& word, std::string_view settings, uint64_t& seed) {
+    const Token token = {.text = std::string(word.text), .settings = settings};
+    if (!word.named) refuse(token, "it is not of the form name=value");
+    const std::string_view name = word.name;
+    const std::string_view value = word.value;
     if (!has_setting(settings, name) && has_setting(kSettings, name)) {
         refuse(token, "this device injects no such fault");
     }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "velo/base/word_list.h"
 #include "velo/device/device.h"
 #include "velo/wire/packet.h"
 
@@ -71,7 +72,7 @@ class Faults {
     };
 
     bool draw(Kind kind);
-    [[gnu::cold]] void set(std::string_view text, std::string_view settings, uint64_t& seed);
+    [[gnu::cold]] void set(const ListWord& word, std::string_view settings, uint64_t& seed);
 
     std::array<KindState, kKinds> kinds_;
     uint64_t die_after_ = UINT64_MAX;

@@ -74,12 +74,10 @@ class NetworkDevice {
 };
 
 /// How a network's device is opened, beside DeviceConfig: the user's choice. Texts are borrowed for the call, and lists
-/// are of words with commas between them, empty for no choice.
+/// are of words with commas between them, empty for no choice. Words from the first ^ on are not to be used.
 struct NetworkOptions {
     const char* provider_include = "";
-    const char* provider_exclude = "";
     const char* interface_include = "";  ///< names, addresses, or address/bits
-    const char* interface_exclude = "";
     uint16_t port_low = 0;  ///< first and last port to listen at, for providers over TCP; 0: any
     uint16_t port_high = 0;
     const char* other_host = "";  ///< of the job; of several interfaces, one on the way there is preferred
@@ -99,7 +97,7 @@ struct NetworkLibrary {
                  void (*each)(void* context, const char* provider, const char* interface, const char* address,
                               const char* refused, uint32_t rails)) noexcept = nullptr;
 };
-inline constexpr uint64_t kNetworkAbi = 7;
+inline constexpr uint64_t kNetworkAbi = 8;
 inline constexpr const char* kNetworkLibraryFunction = "velo_network_library";
 using NetworkLibraryFunction = const NetworkLibrary* (*)();
 

@@ -105,8 +105,7 @@ std::string Connector<Core>::why_not_reached(const EngineAddress& address, Vicin
         return "the peer is " + (same_job ? place : "of another job, " + place) +
                ", and the mailbox was planned for " +
                (same_job ? "the ranks of other nodes" : "this job's processes") +
-               " alone; use btl_velo_flow_control=dynamic with btl_velo_contact_slots, which has room for "
-               "others";
+               " alone; use btl_velo_flow_control=dynamic, which has room for others";
     }
     return "";
 }

@@ -44,7 +44,8 @@ void PeerEndings::report_unreached(const Peer& peer, const char* why) const {
     } else if (!interface.empty()) {
         // Ranks of one host share addresses; the device does not know which ranks those are.
         cause += " Its address is one of this host, too (" + interface +
-                 "): of a rank on another host it leads back here, and btl_velo_if_exclude=" + its + " leaves it out.";
+                 "): of a rank on another host it leads back here, and ^" + its +
+                 " in btl_velo_if_include leaves it out.";
     }
     log_(0, "node %u, VPID %u%s never answered (%s). %s", peer.facts.node, peer.facts.vpid, where.c_str(), met.c_str(),
          cause.c_str());

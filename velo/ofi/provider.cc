@@ -65,22 +65,29 @@ std::string ip_of(const fi_info& info) {
 }
 
 template <class Each>
-bool any_word(const char* words, Each&& each) {
-    std::string_view rest = words == nullptr ? "" : words;
+bool any_word(std::string_view rest, Each&& each) {
     while (!rest.empty()) {
         const size_t comma = std::min(rest.find(','), rest.size());
-        if (comma != 0 && each(std::string(rest.substr(0, comma)))) return true;
+        std::string_view word = rest.substr(0, comma);
+        if (word.starts_with('^')) word.remove_prefix(1);
+        if (!word.empty() && each(std::string(word))) return true;
         rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
     return false;
 }
 
-bool is_set(const char* words) {
-    return words != nullptr && *words != '\0';
+/// The words of a list that may be used: those in front of the first ^.
+std::string_view allowed(const char* list) {
+    const std::string_view words = list == nullptr ? "" : list;
+    return words.substr(0, words.find('^'));
+}
+/// The words that may not.
+std::string_view refused_by(const char* list) {
+    return list == nullptr ? "" : list + allowed(list).size();
 }
 
 /// How many of the words name the candidate.
-size_t times_named(const char* words, const Candidate& candidate) {
+size_t times_named(std::string_view words, const Candidate& candidate) {
     size_t times = 0;
     any_word(words, [&](const std::string& word) {
         times += names_address(word, candidate.interface, candidate.label, candidate.address);
@@ -103,19 +110,23 @@ std::string missing_feature(const fi_info& info) {
 std::string refusal_of_provider(const Candidate& candidate, const NetworkOptions& options) {
     const int kind = kind_of(candidate.provider);
     if (kind != kUnknownKind && kKinds[kind].refused != nullptr) return kKinds[kind].refused;
-    if (list_has(options.provider_exclude, candidate.provider)) return "btl_velo_provider_exclude has it";
-    const bool named = list_has(options.provider_include, candidate.provider);
-    if (is_set(options.provider_include) && !named) return "btl_velo_provider_include does not have it";
+    const std::string_view words = allowed(options.provider_include);
+    if (list_has(refused_by(options.provider_include), candidate.provider)) {
+        return "btl_velo_provider_include has it behind a ^";
+    }
+    const bool named = list_has(words, candidate.provider);
+    if (!words.empty() && !named) return "btl_velo_provider_include does not have it";
     if (kind == kUnknownKind && !named) return "velo does not know it: only with btl_velo_provider_include";
     if (kind != kUnknownKind && kKinds[kind].by_name_only && !named) return "only with btl_velo_provider_include";
     return missing_feature(*candidate.info);
 }
 
 std::string refusal_of_interface(const Candidate& candidate, unsigned flags, const NetworkOptions& options) {
-    if (times_named(options.interface_exclude, candidate) != 0) return "btl_velo_if_exclude has it";
-    if (is_set(options.interface_include)) {
-        return times_named(options.interface_include, candidate) != 0 ? "" : "btl_velo_if_include does not have it";
+    const std::string_view words = allowed(options.interface_include);
+    if (times_named(refused_by(options.interface_include), candidate) != 0) {
+        return "btl_velo_if_include has it behind a ^";
     }
+    if (!words.empty()) return times_named(words, candidate) != 0 ? "" : "btl_velo_if_include does not have it";
     if ((flags & IFF_UP) == 0) return "the interface is down";
     if ((flags & IFF_RUNNING) == 0) return "the interface has no carrier";
     if ((flags & IFF_LOOPBACK) != 0) return "it reaches this host only: not without btl_velo_if_include";
@@ -256,7 +267,7 @@ bool shares_registrations(const fi_info& info) {
 
 /// Whether a usable candidate, of the provider of the first rail, is on an interface that has no rail yet, or is named
 /// by a word of the user's that names none of the rails.
-bool carries_a_rail(const Candidate& candidate, const std::vector<Choice>& rails, const char* included) {
+bool carries_a_rail(const Candidate& candidate, const std::vector<Choice>& rails, std::string_view included) {
     const fi_info& first = *rails.front().info;
     if (candidate.provider != first.fabric_attr->prov_name || candidate.info->addr_format != first.addr_format) {
         return false;
@@ -280,7 +291,7 @@ CardNearness nearness_of(const Candidate& candidate) {
     std::string text = "No libfabric provider can be used here. There is: " + describe(all) + ".";
     const bool loopback_only = std::ranges::none_of(
         interfaces(), [](const Interface& interface) { return (interface.flags & (IFF_LOOPBACK | IFF_UP)) == IFF_UP; });
-    if (loopback_only && !is_set(options.interface_include)) {
+    if (loopback_only && allowed(options.interface_include).empty()) {
         text +=
             " The only interface that is up is the loopback one, which reaches this host alone; give "
             "btl_velo_if_include=lo to use it.";
@@ -297,7 +308,7 @@ uint32_t part_packets_max(const std::string& provider) {
     return kind == kUnknownKind ? kPartPacketsMin : kKinds[kind].part_packets_max;
 }
 
-bool list_has(const char* words, const std::string& word) {
+bool list_has(std::string_view words, const std::string& word) {
     return any_word(words, [&word](const std::string& one) { return one == word; });
 }
 
@@ -341,11 +352,12 @@ std::vector<Candidate> look_for_providers(const NetworkOptions& options) {
 std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_max) {
     std::vector<Candidate> all = look_for_providers(options);
     const PortRange ports = {options.port_low, options.port_high};
+    const std::string_view included = allowed(options.interface_include);
     std::vector<Choice> rails;
     std::vector<size_t> more;  // of each rail's address: as often as the user named it
     for (Candidate& candidate : all) {
         if (!candidate.refused.empty() || rails.size() == rails_max) break;
-        if (!rails.empty() && !carries_a_rail(candidate, rails, options.interface_include)) continue;
+        if (!rails.empty() && !carries_a_rail(candidate, rails, included)) continue;
         InfoPtr info = narrowed(*candidate.info);
         if (!info) {
             candidate.refused = "it does not offer together what velo needs";
@@ -355,7 +367,7 @@ std::vector<Choice> choose_rails(const NetworkOptions& options, uint32_t rails_m
                          .interface = candidate.interface,
                          .address = candidate.address,
                          .ports = ports});
-        more.push_back(std::max<size_t>(times_named(options.interface_include, candidate), 1) - 1);
+        more.push_back(std::max<size_t>(times_named(included, candidate), 1) - 1);
         if (!shares_registrations(*rails.front().info)) return rails;
     }
     if (rails.empty()) refuse_all(all, options);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "velo/device/network_device.h"
@@ -69,7 +70,7 @@ struct Choice {
 [[nodiscard]] uint32_t part_packets_max(const std::string& provider);
 
 /// Whether `words`, with commas between them, has `word`.
-[[nodiscard]] bool list_has(const char* words, const std::string& word);
+[[nodiscard]] bool list_has(std::string_view words, const std::string& word);
 /// An address of libfabric's format `format` in text, without its port; empty for those that are no IP addresses.
 [[nodiscard]] std::string ip_text(uint32_t format, std::span<const std::byte> address);
 /// The port of an address; 0 for those that are no IP addresses.

@@ -20,10 +20,27 @@ namespace velo {
 /// have work while an ended chunk is followed by the next one.
 inline constexpr uint32_t kWindowChunks = 8;
 
+/// Values that no parameter turns: a job has those that stand here, and tests vary them.
+struct Tuning {
+    /// Two credit slots are the best trade-off (FC 5.3), and a share grows by a message of some packets (IBFC 5). The
+    /// mode, the peers and the sizes are filled in.
+    flowctl::Config flow{};
+    /// Slots for first packets of a mailbox under dynamic. With more of them small mailboxes lack slots for data.
+    uint32_t contact_slots_max = 64;
+    /// Lines of an on-node ring; 0: by the number of peers.
+    uint32_t ring_lines = 0;
+    /// Bytes of one message of a transfer that goes in messages: half of the longest message on the node, so that
+    /// messages of others come in between.
+    uint32_t copy_bytes = 16384;
+    /// Between two samples of the trace: each looks at all peers, and stalls of a millisecond are in their sums.
+    uint32_t trace_period_ms = 10;
+};
+
 struct EngineOptions {
     velo_identity_t identity{};
     velo_host_t host{};
     velo_params_t params{};
+    Tuning tuning;
     SharedSettings settings;
     flowctl::Plan plan;
     shm::OnNodeConfig on_node;
@@ -39,6 +56,8 @@ struct EngineOptions {
     uint32_t chunk_bytes = 262144;       ///< most of one get or put through the device
     uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
     uint32_t window_chunks = kWindowChunks;  ///< most under way in all, on the node too
+    uint64_t stall_report_s = 0;         ///< without progress, until what waits is reported; 0: never
+    int dump_signal = 0;                 ///< that asks for such a report; 0: none
     rma::RailsSettings rails;
     std::optional<rma::StaticAllocation> static_rails;  ///< of the job's nodes, under that policy
     /// Rails on which a node of the job sends under static allocation; 0: another policy, or no such node.

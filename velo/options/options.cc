@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "velo/options/list_params.h"
 #include "velo/os/shared_segment.h"
 #include "velo/wire/packet.h"
 
@@ -43,7 +44,8 @@ constexpr uint64_t kMailboxSlotsMost = 1u << 24;  // 1 GiB, as btl_velo_mailbox_
 
 /// Slots of a mailbox: those that the user gives each sender, or as many as the mode does well with. The bound in
 /// bytes limits the latter and may not contradict the former.
-uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t senders, bool network) {
+uint32_t mailbox_slots(const velo_params_t& params, const EngineOptions& options, flowctl::Mode mode,
+                       uint64_t senders) {
     // Without credits nothing bounds what may arrive: the mailbox has slots for a burst of long messages.
     constexpr uint64_t kUncreditedSlots = 4096;
     // If shares follow the conversation, a mailbox need not grow with the job without bound, and that of few
@@ -73,27 +75,18 @@ uint32_t mailbox_slots(const velo_params_t& params, flowctl::Mode mode, uint64_t
     }
     uint64_t slots = senders * flowctl::kSlotsPerPeerDefault;
     if (mode == flowctl::Mode::kNone) slots = std::max(slots, kUncreditedSlots);
-    if (mode == flowctl::Mode::kDynamic && params.contact_slots != 0) {
-        slots = std::max(slots, network ? kSharedSlotsOfNetwork : kSharedSlotsOnHost);
+    if (mode == flowctl::Mode::kDynamic && options.tuning.contact_slots_max != 0) {
+        slots = std::max(slots, options.network_used ? kSharedSlotsOfNetwork : kSharedSlotsOnHost);
         if (bytes == 0) slots = std::min(slots, kSharedSlotsMost);
     }
     return static_cast<uint32_t>(std::min(slots, most));
 }
 
-/// Flow control's own names of what it was given, as the user spells them.
+/// The slots that flow control speaks of, as the user spells them.
 std::string in_users_words(const flowctl::PlanError& error) {
+    constexpr std::string_view kFrom = "slots_per_peer";
     std::string text = error.message;
-    const std::pair<std::string_view, std::string_view> words[] = {
-        {"slots_per_peer", "btl_velo_slots"},
-        {"credit_slots", "btl_velo_credit_slots"},
-        {"contact_slots", "btl_velo_contact_slots"},
-        {"sender_slots_max", "btl_velo_sender_slots"},
-        {"growing_start", "btl_velo_growing_start"}};
-    for (const auto& [from, to] : words) {
-        for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-            text.replace(at, from.size(), to);
-        }
-    }
+    if (const size_t at = text.find(kFrom); at != std::string::npos) text.replace(at, kFrom.size(), "btl_velo_slots");
     return text;
 }
 
@@ -112,21 +105,9 @@ constexpr std::array<std::pair<std::optional<CoopMethod>, std::string_view>, kCo
      {CoopMethod::kRingNontemporal, "nontemporal"},
      {CoopMethod::kDirect, "direct"}}};
 
-/// The user's choice of flow control, for a number of senders that is not known yet.
-flowctl::Config flow_control_config(const velo_params_t& params) {
-    return {.mode = parsed("flow_control", params.flow_control, flowctl::kModeNames),
-            .credit_slots = static_cast<uint32_t>(params.credit_slots),
-            .piggyback = params.piggyback != 0,
-            .sender_slots_max = static_cast<uint32_t>(params.sender_slots),
-            .stealing = parsed("stealing", params.stealing, flowctl::kStealingNames),
-            .growth = parsed("growth", params.growth, flowctl::kGrowthNames),
-            .growing_start = static_cast<uint32_t>(params.growing_start),
-            .growing_step = static_cast<uint32_t>(params.growing_step)};
-}
-
 /// Remedies beside those of flow control, which knows of slots alone.
-std::string other_remedies(const flowctl::PlanError& error, const flowctl::Config& config, velo_params_t params,
-                           bool network) {
+std::string other_remedies(const flowctl::PlanError& error, const flowctl::Config& config,
+                           const EngineOptions& options) {
     const bool all_own = config.mode == flowctl::Mode::kStatic || config.mode == flowctl::Mode::kGrowing ||
                          config.contact_slots == 0;
     if (all_own && uint64_t{2} * config.peers * config.credit_slots > kMailboxSlotsMost) {
@@ -135,20 +116,24 @@ std::string other_remedies(const flowctl::PlanError& error, const flowctl::Confi
     }
     // The bound in bytes enlarges no mailbox.
     const uint64_t smallest = error.smallest_mailbox_slots;
+    velo_params_t params = options.params;
     params.slots = 0;
     params.mailbox_bytes = static_cast<int>(std::min(smallest, kMailboxSlotsMost) * kPacketBytes);
-    if (smallest == 0 || mailbox_slots(params, config.mode, config.peers, network) < smallest) return "";
+    if (smallest == 0 || mailbox_slots(params, options, config.mode, config.peers) < smallest) return "";
     return "; where memory is given in bytes, btl_velo_mailbox_bytes=" + std::to_string(params.mailbox_bytes);
 }
 
-flowctl::Plan make_plan(flowctl::Config config, const velo_params_t& params, uint32_t senders, bool network) {
+flowctl::Plan make_plan(const EngineOptions& options, flowctl::Mode mode, uint32_t senders) {
+    const velo_params_t& params = options.params;
+    flowctl::Config config = options.tuning.flow;
+    config.mode = mode;
     config.peers = senders;
-    config.mailbox_slots = mailbox_slots(params, config.mode, senders, network);
-    config.contact_slots = flowctl::contact_slots_for(config, static_cast<uint32_t>(params.contact_slots));
+    config.mailbox_slots = mailbox_slots(params, options, mode, senders);
+    config.contact_slots = flowctl::contact_slots_for(config, options.tuning.contact_slots_max);
     const flowctl::PlanResult result = flowctl::plan(config);
     if (const auto* error = std::get_if<flowctl::PlanError>(&result)) {
         throw SetupError("btl_velo_flow_control=" + std::string(params.flow_control) + ": " + in_users_words(*error) +
-                         other_remedies(*error, config, params, network));
+                         other_remedies(*error, config, options));
     }
     return std::get<flowctl::Plan>(result);
 }
@@ -166,7 +151,7 @@ uint64_t ring_bytes_by_caches(const base::Locality& locality, uint32_t on_node, 
     return std::min({2 * l2, all / peers, kLargest});
 }
 
-shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity_t& identity,
+shm::RingGeometry ring_geometry(const velo_params_t& params, uint32_t lines, const velo_identity_t& identity,
                                 const base::Locality& locality) {
     constexpr uint64_t kSmallestBody = 128u << 10;
     constexpr uint32_t kLines = 256;
@@ -179,7 +164,7 @@ shm::RingGeometry ring_geometry(const velo_params_t& params, const velo_identity
     const uint64_t body = std::bit_floor(ring_bytes_by_caches(locality, on_node, peers));
     shm::RingGeometry geometry = {.lines = peers < kMany ? kLines : kLinesAmongMany,
                                   .body_bytes = static_cast<uint32_t>(std::max(body, kSmallestBody))};
-    if (params.ring_lines != 0) geometry.lines = static_cast<uint32_t>(params.ring_lines);
+    if (lines != 0) geometry.lines = lines;
     if (params.ring_bytes != 0) geometry.body_bytes = static_cast<uint32_t>(params.ring_bytes);
     return geometry;
 }
@@ -206,9 +191,7 @@ std::pair<uint16_t, uint16_t> port_range(std::string_view text) {
 NetworkOptions network_options(const velo_params_t& params, const velo_identity_t& identity) {
     const auto [port_low, port_high] = port_range(params.port_range);
     return {.provider_include = params.provider_include,
-            .provider_exclude = params.provider_exclude,
             .interface_include = params.if_include,
-            .interface_exclude = params.if_exclude,
             .port_low = port_low,
             .port_high = port_high,
             .other_host = identity.other_host};
@@ -298,12 +281,6 @@ uint32_t senders_in_job(const velo_identity_t& identity, uint32_t ranks_per_node
     return identity.job_size - (remainder == 0 ? ranks_per_node : remainder);
 }
 
-void check_power_of_two_or_zero(const char* name, int64_t value, int64_t smallest, int64_t largest) {
-    if (value == 0) return;
-    check_range(name, value, smallest, largest);
-    check_power_of_two(name, value);
-}
-
 constexpr uint32_t kPortsMost = 8;  // that the parameter can be
 
 /// The window of transfers (RDRP 4.1).
@@ -321,10 +298,11 @@ void set_window(EngineOptions& options) {
     constexpr uint64_t kWindowChunksMost = 256;
     options.window_chunks = static_cast<uint32_t>(
         std::clamp<uint64_t>(options.window_bytes / chunk, kWindowChunks, kWindowChunksMost));
-    if (bytes != 0 || params.link == 0) return;
+    const LinkOptions& link = options.device.link;
+    if (bytes != 0 || link.bytes_per_us == 0) return;
     // Nothing is asked for beyond what the network holds, so that nothing stands in senders' ports (RDRP 4.1).
     constexpr uint64_t kChunkBytesMin = 4096;
-    const auto held = static_cast<uint64_t>(params.link_buffer);
+    const uint64_t held = link.buffer_bytes;
     options.chunk_bytes = static_cast<uint32_t>(std::clamp(held / kWindowChunks, kChunkBytesMin, chunk));
     options.window_bytes = std::max<uint64_t>(std::min(held, kWindowChunks * chunk), options.chunk_bytes);
 }
@@ -336,21 +314,18 @@ void set_rails(EngineOptions& options) {
     const velo_params_t& params = options.params;
     // Over a network at most: EngineOptions::have_rails().
     const auto rails = static_cast<uint32_t>(params.ports);
-    const std::string_view rule = params.rails;
-    if (rule != "static" && rule != "round_robin" && rule != "local_dynamic" &&
-        rule != "dynamic" && rule != "hybrid") {
-        throw SetupError("btl_velo_rails=" + std::string(rule) +
-                         " is not one of static, round_robin, local_dynamic, dynamic, hybrid");
-    }
+    const RailsParam given = read_rails(params.rails);
+    const std::string_view rule = given.rule;
+    options.settings.rails = rule == "static";
     options.rails = {.rails = rails,
                      .policy = {.rule = rule == "round_robin" ? RailRule::kRoundRobin
                                         : rule == "hybrid"    ? RailRule::kHybrid
                                                               : RailRule::kLocalDynamic,
-                                .striping_percent = static_cast<uint32_t>(params.striping),
+                                .striping_percent = static_cast<uint32_t>(given.striping_percent),
                                 .fragment_bytes_min = options.chunk_bytes,
-                                .short_bytes = static_cast<uint64_t>(params.rail_short)},
-                     .retry_ns = static_cast<uint64_t>(params.rail_retry) * 1'000'000};
-    if (rule == "dynamic") options.rails.reserve_ns = static_cast<uint64_t>(params.rail_wait) * 1'000'000;
+                                .short_bytes = given.short_bytes},
+                     .retry_ns = given.retry_ms * 1'000'000};
+    if (rule == "dynamic") options.rails.reserve_ns = given.wait_ms * 1'000'000;
     if (rule != "static" || !options.device_used || (options.network_used && rails == 1)) return;
     const velo_identity_t& identity = options.identity;
     const auto per_node = static_cast<uint32_t>(params.ranks_per_node);
@@ -377,6 +352,17 @@ uint64_t read_param(std::string_view name, std::string_view text, const base::Nu
                      (text.size() > kShown ? "... " : " ") + base::why_no_number(range));
 }
 
+std::string_view instead_of(std::string_view name) {
+#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
+#define VELO_PARAM_TEXT(name, value, audience, text)
+#define VELO_PARAM_GONE(gone, text) \
+    if (name == #gone) return text;
+#include "velo/params.def"
+#undef VELO_PARAM_INT
+#undef VELO_PARAM_TEXT
+    return "";
+}
+
 void set_param(velo_params_t& params, std::string_view name, const char* text) {
     const std::string_view given = text == nullptr ? "" : text;
     const auto number = [&](uint64_t smallest, uint64_t largest, bool bytes) {
@@ -391,7 +377,9 @@ void set_param(velo_params_t& params, std::string_view name, const char* text) {
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
-    throw SetupError("btl_velo_" + std::string(name) + " is no parameter of velo");
+    const std::string_view instead = instead_of(name);
+    throw SetupError("btl_velo_" + std::string(name) + " is no parameter of velo" +
+                     (instead.empty() ? "" : " any more: " + std::string(instead)));
 }
 
 bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
@@ -402,7 +390,7 @@ bool wants_network(const velo_params_t& params, const velo_identity_t& identity)
 }
 
 EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
-                           const velo_host_t& host, const base::Locality& locality) {
+                           const velo_host_t& host, const base::Locality& locality, const Tuning& tuning) {
     velo_params_t params = given;
     // Open MPI gives no pointer for a text that is set to nothing.
 #define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
@@ -417,43 +405,41 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
-    check_power_of_two_or_zero("ring_lines", params.ring_lines, 16, 65536);
-    check_power_of_two_or_zero("ring_bytes", params.ring_bytes, 16384, 16777216);
+    if (params.ring_bytes != 0) {
+        check_range("ring_bytes", params.ring_bytes, 16384, 16777216);
+        check_power_of_two("ring_bytes", params.ring_bytes);
+    }
 
     EngineOptions options;
     options.identity = identity;
     options.host = host;
     options.params = params;
+    options.tuning = tuning;
     const std::string_view single_copy = params.single_copy;
     if (single_copy != "cma" && single_copy != "none") {
         throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
     }
     options.single_copy = single_copy == "cma";
     options.block_way = parsed("block_way", params.block_way, kBlockWays);
+    options.device.link = read_emulate(params.emulate);
     set_window(options);
+    const StallParam stall = read_stall_report(params.stall_report);
+    options.stall_report_s = stall.seconds;
+    options.dump_signal = static_cast<int>(stall.signal);
     options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
     // A word that is not known is one whether a device is used or not.
-    const flowctl::Config flow_control = flow_control_config(params);
+    const flowctl::Mode mode = parsed("flow_control", params.flow_control, flowctl::kModeNames);
     options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
                         .slots = static_cast<uint32_t>(params.slots),
                         .mailbox_bytes = static_cast<uint32_t>(params.mailbox_bytes),
-                        .contact_slots = static_cast<uint32_t>(params.contact_slots),
-                        .sender_slots = static_cast<uint32_t>(params.sender_slots),
-                        .growing_start = static_cast<uint32_t>(params.growing_start),
-                        .growing_step = static_cast<uint32_t>(params.growing_step),
-                        .credit_slots = static_cast<uint8_t>(params.credit_slots),
                         .ports = static_cast<uint8_t>(params.ports),
-                        .rails = std::string_view(params.rails) == "static",
-                        .flow_control = flow_control.mode,
-                        .stealing = flow_control.stealing,
-                        .growth = flow_control.growth};
+                        .flow_control = mode};
     options.on_node = {.name = identity.name,
-                       .geometry = ring_geometry(params, identity, locality),
+                       .geometry = ring_geometry(params, tuning.ring_lines, identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),
                        .place = locality.place,
                        // A process whose memory policy the user has set does not choose.
                        .place_rings = locality.numa_nodes > 1 && !locality.user_policy,
-                       .nontemporal_bytes_min = static_cast<uint32_t>(params.nontemporal),
                        .timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000};
     if (params.on_node_message_bytes_max > options.on_node.geometry.message_bytes_max()) {
         throw SetupError("btl_velo_ring_bytes=" + std::to_string(options.on_node.geometry.body_bytes) +
@@ -477,17 +463,13 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.device.job_token = identity.job;
     options.device.ports = static_cast<uint32_t>(params.ports);
     options.device.shares_cpus = options.shares_cpus;
-    options.device.link = {.bytes_per_us = static_cast<uint32_t>(params.link),
-                           .sink_bytes_per_us = static_cast<uint32_t>(params.sink),
-                           .source_bytes_per_us = static_cast<uint32_t>(params.source),
-                           .buffer_bytes = static_cast<uint32_t>(params.link_buffer)};
     options.device.faults = params.faults;
     options.device.log = {.write = host.log, .context = host.context};
     options.network = network_options(params, identity);
     if (!options.device_used) return options;
 
     const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));
-    options.plan = make_plan(flow_control, params, senders, options.network_used);
+    options.plan = make_plan(options, mode, senders);
     options.device.peers_max = senders;
     options.device.operation_timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000;
     options.device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;

@@ -202,8 +202,7 @@ void EngineMessages<Core>::advance_push(Push& push) {
     const uint32_t message_bytes_max =
         core_.on_channel(*push.peer, [](const auto& channel) { return channel.message_bytes_max(); });
     const auto header_bytes = static_cast<uint32_t>(push.is_put ? sizeof push.put : sizeof push.pulled);
-    const uint32_t piece_max =
-        std::min(static_cast<uint32_t>(core_.options.params.copy_chunk), message_bytes_max - header_bytes);
+    const uint32_t piece_max = std::min(core_.options.tuning.copy_bytes, message_bytes_max - header_bytes);
     do {
         const uint32_t sent = push.bytes[1];  // by the message that has just left
         push.address += sent;

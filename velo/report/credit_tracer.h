@@ -65,7 +65,7 @@ void CreditTracer<Core>::start() {
     }
     const CreditTrace::Header header = {.identity = identity,
                                         .plan = core_.options.plan,
-                                        .period_ms = static_cast<uint64_t>(core_.options.params.trace_period),
+                                        .period_ms = core_.options.tuning.trace_period_ms,
                                         .start_ns = core_.clock.read(),
                                         .start_unix = static_cast<uint64_t>(std::time(nullptr))};
     const std::string path = CreditTrace::path_of(pattern, identity.job, identity.rank);
@@ -118,7 +118,7 @@ void CreditTracer<Core>::for_each_credited(Visit&& visit) const {
 
 template <class Core>
 void CreditTracer<Core>::sample(uint64_t now) {
-    next_sample_ns_ = now + static_cast<uint64_t>(core_.options.params.trace_period) * 1'000'000;
+    next_sample_ns_ = now + uint64_t{core_.options.tuning.trace_period_ms} * 1'000'000;
     for_each_credited(
         [&](const velo_peer& peer) { trace_->sample(now, peer.index, peer.rank, credits_of(peer, now)); });
     trace_->sample_available(now, sums().available);

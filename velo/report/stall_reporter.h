@@ -43,7 +43,7 @@ class StallReporter {
           coop_owner_(coop_owner),
           coop_reader_(coop_reader),
           transfers_(transfers),
-          watch_(static_cast<uint64_t>(core.options.params.stall_report) * 1'000'000'000) {
+          watch_(core.options.stall_report_s * 1'000'000'000) {
         start();
     }
 
@@ -82,11 +82,11 @@ class StallReporter {
 
 template <class Core>
 void StallReporter<Core>::start() {
-    if (const int number = core_.options.params.dump_signal; number != 0) {
+    if (const int number = core_.options.dump_signal; number != 0) {
         const base::SignalOutcome outcome = base::catch_dump_signal(number);
         if (outcome != base::SignalOutcome::kInstalled) {
             core_.log(
-                0, "velo: btl_velo_dump_signal=" + std::to_string(number) +
+                0, "velo: btl_velo_stall_report has signal=" + std::to_string(number) +
                        (outcome == base::SignalOutcome::kTaken
                             ? ": the program handles or ignores this signal itself, so velo does not; no "
                               "reports on request"
@@ -94,8 +94,8 @@ void StallReporter<Core>::start() {
         }
         period_ns_ = kPeriodNsMax;
     }
-    if (const int seconds = core_.options.params.stall_report; seconds != 0) {
-        period_ns_ = std::min(kPeriodNsMax, static_cast<uint64_t>(seconds) * 1'000'000'000 / 10);
+    if (const uint64_t seconds = core_.options.stall_report_s; seconds != 0) {
+        period_ns_ = std::min(kPeriodNsMax, seconds * 1'000'000'000 / 10);
     }
 }
 

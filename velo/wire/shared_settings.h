@@ -18,16 +18,9 @@ struct SharedSettings {
     uint32_t ranks_per_node = 0;
     uint32_t slots = 0;
     uint32_t mailbox_bytes = 0;
-    uint32_t contact_slots = 0;
-    uint32_t sender_slots = 0;
-    uint32_t growing_start = 0;
-    uint32_t growing_step = 0;
-    uint8_t credit_slots = 0;
     uint8_t ports = 0;
     uint8_t rails = 0;  ///< 1: static allocation
     flowctl::Mode flow_control = {};
-    flowctl::Stealing stealing = {};
-    flowctl::Growth growth = {};
 };
 
 struct SettingDifference {
@@ -56,13 +49,6 @@ inline std::optional<SettingDifference> difference(const SharedSettings& here, c
     VELO_SHARED_NUMBER(ranks_per_node)
     VELO_SHARED_NUMBER(slots)
     VELO_SHARED_NUMBER(mailbox_bytes)
-    VELO_SHARED_NUMBER(contact_slots)
-    VELO_SHARED_NUMBER(credit_slots)
-    VELO_SHARED_NUMBER(sender_slots)
-    VELO_SHARED_TEXT(stealing, flowctl::kStealingNames)
-    VELO_SHARED_TEXT(growth, flowctl::kGrowthNames)
-    VELO_SHARED_NUMBER(growing_start)
-    VELO_SHARED_NUMBER(growing_step)
     VELO_SHARED_NUMBER(ports)
     if (here.rails != there.rails) {
         return SettingDifference{"rails", here.rails != 0 ? "static" : "not static",
