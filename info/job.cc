@@ -130,7 +130,7 @@ std::string machine_text(const Job& job) {
     append(text, "  ring depth   %u bytes (btl_velo_ring_bytes=%d)\n", on_node.geometry.body_bytes,
            job.options().params.ring_bytes);
     append(text, "  far cores    non-temporal stores from %u bytes\n",
-           on_node.nontemporal_bytes_min);
+           shm::kNontemporalBytesMin);
     return text;
 }
 

@@ -41,7 +41,6 @@ struct OnNodeConfig {
     uint32_t registrations_max = 4096;
     base::Place place{};       ///< of this process
     bool place_rings = false;  ///< on the NUMA nodes of those who read them
-    uint32_t nontemporal_bytes_min = kNontemporalBytesMin;
     uint64_t timeout_ns = 20'000'000'000;  ///< see Loss
 };
 

@@ -108,10 +108,7 @@ Status BasicOnNode<Node>::first_contact(PeerIndex index) {
                              .ring_offset = peer.out_offset,
                              .geometry = config_.geometry};
     const Status status = peer.parts.contacts.push(contact);
-    if (status == Status::kOk) {
-        peer.out =
-            RingProducer(RingView(peer.out_memory.data(), config_.geometry), config_.nontemporal_bytes_min);
-    }
+    if (status == Status::kOk) peer.out = RingProducer(RingView(peer.out_memory.data(), config_.geometry));
     return status;
 }
 

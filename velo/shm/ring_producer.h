@@ -23,8 +23,7 @@ inline constexpr uint32_t kNontemporalBytesMin = 2048;
 class RingProducer {
   public:
     RingProducer() = default;
-    explicit RingProducer(RingView ring, uint32_t nontemporal_bytes_min = kNontemporalBytesMin)
-        : ring_(ring), nontemporal_bytes_min_(nontemporal_bytes_min) {}
+    explicit RingProducer(RingView ring) : ring_(ring) {}
 
     /// Places for a message of `bytes`, in two parts: its first kInlineBytesMax bytes and the rest.
     /// nullptr for the first when there is no space now. bytes <= message_bytes_max(). Reserving again
@@ -68,7 +67,7 @@ class RingProducer {
 
     /// True: a body of `bytes` must be written with base::copy_nontemporal, because the consumer is far.
     [[nodiscard]] bool nontemporal(uint32_t bytes) const {
-        return far_ && bytes >= nontemporal_bytes_min_;
+        return far_ && bytes >= kNontemporalBytesMin;
     }
     [[nodiscard]] bool far() const { return far_; }
     /// The engine's next message that takes lines is measured.
@@ -285,7 +284,6 @@ class RingProducer {
     uint32_t mapped_bytes_ = 0;
     uint32_t line_ns_ = 0;
     MeasurePlan plan_;
-    uint32_t nontemporal_bytes_min_ = kNontemporalBytesMin;
     Cell* open_ = nullptr;  ///< where the next message may go, if it is short enough
     bool far_ = false;      ///< the consumer's core
     bool in_body_ = false;  ///< the reserved message
