@@ -24,7 +24,7 @@ class RawPeer {
         : device_({.node = static_cast<uint16_t>(rank),
                    .host_name = kJob << 32 | rank,
                    .job_token = kJob,
-                   .mailbox_slots = victim.mailbox_slots,
+                   .mailbox_slots = victim.mailbox.slots,
                    .ports = 4,
                    .faults = {}}),
           rank_(rank) {
