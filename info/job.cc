@@ -192,7 +192,7 @@ std::string protocols_text(const Job& job, const Settings& settings) {
         append(text,
                "           above %10u  rendezvous: RMA gets of %u bytes, %llu at a time (btl_velo_chunk, "
                "btl_velo_window_bytes)\n",
-               sent, options.chunk_bytes, number(options.window_bytes / options.chunk_bytes));
+               sent, options.window.chunk_bytes, number(options.window.bytes / options.window.chunk_bytes));
     } else {
         append(text,
                "           above %10u  rendezvous: the receiver fetches, in messages of up to %u bytes\n",

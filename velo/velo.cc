@@ -221,7 +221,7 @@ void velo_close(velo_engine_t* engine) noexcept {
         // Out of memory while leaving: no host is left to tell.
     }
     engine->announce_ending(velo::base::Ending::kClosed);
-    if (engine->options().dump_signal != 0) velo::base::release_dump_signal();
+    if (engine->options().stall.signal != 0) velo::base::release_dump_signal();
     delete engine;
 }
 

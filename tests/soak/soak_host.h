@@ -61,8 +61,8 @@ class SoakHost {
         options.identity.job_size = config.processes;
         options.params = params_default();
         options.params.device_message_bytes_max = kMessageBytesMax;
-        options.window_chunks = 1 + random_.below(8);
-        options.chunk_bytes = 4096u << random_.below(5);
+        options.window.chunks = 1 + random_.below(8);
+        options.window.chunk_bytes = 4096u << random_.below(5);
         options.plan = config.plan;
         options.node = device.process() / config.processes_per_node;
         options.device_used = true;

@@ -113,8 +113,8 @@ TEST(StallReportParam, is_seconds_and_a_signal) {
     velo_params_t params = defaults();
     params.stall_report = "2,signal=10";
     const EngineOptions options = make_options(params, rank_of(0, 2), {});
-    EXPECT_EQ(options.stall_report_s, 2u);
-    EXPECT_EQ(options.dump_signal, 10);
+    EXPECT_EQ(options.stall.seconds, 2u);
+    EXPECT_EQ(options.stall.signal, 10u);
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ bool a_remedy_of_it_would_do(const std::string& error, const velo_params_t& para
         attempt_first([&](velo_params_t& mended) { mended.slots = fewer; }, "btl_velo_slots=");
     }
     if (error.find("btl_velo_flow_control=dynamic does") != std::string::npos) {
-        // What a job has; under the paper's stealing all peers own slots.
+        // Under the paper's stealing, which no job has, all peers own slots.
         Tuning turns = tuning;
         turns.flow.stealing = flowctl::Stealing::kTurns;
         attempt(

@@ -9,6 +9,7 @@
 #include "rma/rails.h"
 #include "velo/device/device.h"
 #include "velo/device/network_device.h"
+#include "velo/options/list_params.h"
 #include "velo/shm/on_node.h"
 #include "velo/velo.h"
 #include "velo/wire/engine_wire.h"
@@ -36,6 +37,13 @@ struct Tuning {
     uint32_t trace_period_ms = 10;
 };
 
+/// Bounds of a process's transfers.
+struct Window {
+    uint32_t chunk_bytes = 262144;    ///< most of one get or put through the device
+    uint64_t bytes = UINT64_MAX;      ///< most under way through the device
+    uint32_t chunks = kWindowChunks;  ///< most under way in all, on the node too
+};
+
 struct EngineOptions {
     velo_identity_t identity{};
     velo_host_t host{};
@@ -53,11 +61,8 @@ struct EngineOptions {
     std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
     bool single_copy = true;
     std::optional<CoopMethod> block_way;  ///< of blocks between processes of the node; none: as measured
-    uint32_t chunk_bytes = 262144;       ///< most of one get or put through the device
-    uint64_t window_bytes = UINT64_MAX;  ///< most under way through the device, of this process's transfers
-    uint32_t window_chunks = kWindowChunks;  ///< most under way in all, on the node too
-    uint64_t stall_report_s = 0;         ///< without progress, until what waits is reported; 0: never
-    int dump_signal = 0;                 ///< that asks for such a report; 0: none
+    Window window;
+    StallParam stall;
     rma::RailsSettings rails;
     std::optional<rma::StaticAllocation> static_rails;  ///< of the job's nodes, under that policy
     /// Rails on which a node of the job sends under static allocation; 0: another policy, or no such node.

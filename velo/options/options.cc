@@ -292,19 +292,19 @@ void set_window(EngineOptions& options) {
         throw SetupError("btl_velo_window_bytes=" + std::to_string(bytes) + " is less than btl_velo_chunk=" +
                          std::to_string(chunk) + "; a chunk must fit into the window: raise one or lower the other");
     }
-    options.chunk_bytes = static_cast<uint32_t>(chunk);
-    options.window_bytes = bytes != 0 ? bytes : kWindowChunks * chunk;
+    options.window.chunk_bytes = static_cast<uint32_t>(chunk);
+    options.window.bytes = bytes != 0 ? bytes : kWindowChunks * chunk;
     // A window for the device alone takes none from transfers on the node.
     constexpr uint64_t kWindowChunksMost = 256;
-    options.window_chunks = static_cast<uint32_t>(
-        std::clamp<uint64_t>(options.window_bytes / chunk, kWindowChunks, kWindowChunksMost));
+    options.window.chunks = static_cast<uint32_t>(
+        std::clamp<uint64_t>(options.window.bytes / chunk, kWindowChunks, kWindowChunksMost));
     const LinkOptions& link = options.device.link;
     if (bytes != 0 || link.bytes_per_us == 0) return;
     // Nothing is asked for beyond what the network holds, so that nothing stands in senders' ports (RDRP 4.1).
     constexpr uint64_t kChunkBytesMin = 4096;
     const uint64_t held = link.buffer_bytes;
-    options.chunk_bytes = static_cast<uint32_t>(std::clamp(held / kWindowChunks, kChunkBytesMin, chunk));
-    options.window_bytes = std::max<uint64_t>(std::min(held, kWindowChunks * chunk), options.chunk_bytes);
+    options.window.chunk_bytes = static_cast<uint32_t>(std::clamp(held / kWindowChunks, kChunkBytesMin, chunk));
+    options.window.bytes = std::max<uint64_t>(std::min(held, kWindowChunks * chunk), options.window.chunk_bytes);
 }
 
 /// Rails of the device and their allocation (RAILS). Numbers of nodes come from the job, so all its processes find the
@@ -322,7 +322,7 @@ void set_rails(EngineOptions& options) {
                                         : rule == "hybrid"    ? RailRule::kHybrid
                                                               : RailRule::kLocalDynamic,
                                 .striping_percent = static_cast<uint32_t>(given.striping_percent),
-                                .fragment_bytes_min = options.chunk_bytes,
+                                .fragment_bytes_min = options.window.chunk_bytes,
                                 .short_bytes = given.short_bytes},
                      .retry_ns = given.retry_ms * 1'000'000};
     if (rule == "dynamic") options.rails.reserve_ns = given.wait_ms * 1'000'000;
@@ -423,9 +423,7 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
     options.block_way = parsed("block_way", params.block_way, kBlockWays);
     options.device.link = read_emulate(params.emulate);
     set_window(options);
-    const StallParam stall = read_stall_report(params.stall_report);
-    options.stall_report_s = stall.seconds;
-    options.dump_signal = static_cast<int>(stall.signal);
+    options.stall = read_stall_report(params.stall_report);
     options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
     // A word that is not known is one whether a device is used or not.
     const flowctl::Mode mode = parsed("flow_control", params.flow_control, flowctl::kModeNames);

@@ -50,7 +50,7 @@ class Transfers final : public CookieOwner, public TransferOps {
           coop_(coop),
           copied_(copied),
           on_device_(on_device),
-          scheduler_(core.options.window_chunks, core.options.window_bytes) {
+          scheduler_(core.options.window.chunks, core.options.window.bytes) {
         messages.reports_to(*this);
         reserving.reports_to(*this);
         atomics.reports_to(*this);
@@ -138,7 +138,7 @@ void Transfers<Core>::post(Peer& peer, velo_rma_t& op) {
         return;
     }
     state->bytes = op.bytes;
-    state->chunk_bytes = core_.options.chunk_bytes;
+    state->chunk_bytes = core_.options.window.chunk_bytes;
     if (peer.path == VELO_PATH_ON_NODE) {
         if (op.kind == VELO_RMA_GET) {
             state->chunk_bytes = CoopReader<Core>::kBlockBytesMax;

@@ -43,7 +43,7 @@ class StallReporter {
           coop_owner_(coop_owner),
           coop_reader_(coop_reader),
           transfers_(transfers),
-          watch_(core.options.stall_report_s * 1'000'000'000) {
+          watch_(core.options.stall.seconds * 1'000'000'000) {
         start();
     }
 
@@ -82,7 +82,7 @@ class StallReporter {
 
 template <class Core>
 void StallReporter<Core>::start() {
-    if (const int number = core_.options.dump_signal; number != 0) {
+    if (const auto number = static_cast<int>(core_.options.stall.signal); number != 0) {
         const base::SignalOutcome outcome = base::catch_dump_signal(number);
         if (outcome != base::SignalOutcome::kInstalled) {
             core_.log(
@@ -94,7 +94,7 @@ void StallReporter<Core>::start() {
         }
         period_ns_ = kPeriodNsMax;
     }
-    if (const uint64_t seconds = core_.options.stall_report_s; seconds != 0) {
+    if (const uint64_t seconds = core_.options.stall.seconds; seconds != 0) {
         period_ns_ = std::min(kPeriodNsMax, seconds * 1'000'000'000 / 10);
     }
 }
