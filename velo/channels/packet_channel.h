@@ -33,13 +33,13 @@ class PacketChannel {
 
     /// `message_bytes_max`: longest message, in either direction.
     PacketChannel(D& device, const flowctl::Plan& plan, uint32_t message_bytes_max, const Clock& clock = {})
-        : clock_(clock),
+        : control_(device, plan),
+          clock_(clock),
           device_(device),
           plan_(plan),
           send_packets_max_(device.limits().send_packets_max),
           gathers_(device.traits().gathers),
-          incoming_(message_bytes_max),
-          control_(device, plan) {}
+          incoming_(message_bytes_max) {}
     PacketChannel(const PacketChannel&) = delete;
     PacketChannel& operator=(const PacketChannel&) = delete;
 
@@ -162,13 +162,13 @@ class PacketChannel {
     template <class Handler>
     void take_packet(DeviceAddr from, const Packet& packet, PacketStatus status, Handler& handler);
 
+    ControlPackets<D> control_;  ///< first: one register is enough for both addresses while a message is sent
     [[no_unique_address]] Clock clock_;
     D& device_;
     flowctl::Plan plan_;
     uint32_t send_packets_max_;  ///< of one send() of the device
     bool gathers_;
     Reassembly incoming_;
-    ControlPackets<D> control_;
     CreditStalls stalls_;
 };
 

@@ -81,7 +81,7 @@ struct PacketStatus {
         return (word & ~(uint64_t{0xff} << 24)) | uint64_t{lap} << 24;
     }
     /// Any 64 bits unpack; the reader checks what it depends on (class, length).
-    [[nodiscard]] static constexpr PacketStatus unpack(uint64_t word) {
+    [[nodiscard, gnu::always_inline]] static constexpr PacketStatus unpack(uint64_t word) {
         return {.node = static_cast<uint16_t>(word),
                 .vpid = static_cast<uint8_t>(word >> 16),
                 .lap = static_cast<uint8_t>(word >> 24),
