@@ -50,7 +50,8 @@ class PacketFaults {
     void drop(DeviceAddr to) { delayed_.drop(to); }
 
     /// Whether the mailbox shows nothing now. Draws once for each packet that is about to be shown, at `position`.
-    bool stalled(uint64_t position, uint64_t now_ns) {
+    /// Not inlined: that would cost the short way to a packet some registers.
+    [[gnu::noinline]] bool stalled(uint64_t position, uint64_t now_ns) {
         if (faults_->dead()) return true;
         if (position != drawn_position_) {
             drawn_position_ = position;
