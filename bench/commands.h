@@ -1,10 +1,6 @@
 /// The commands of velo_bench, and what they share: options, failures, and a second process on another CPU.
 #pragma once
 
-#include <initializer_list>
-#include <string>
-#include <utility>
-
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,7 +9,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <initializer_list>
 #include <new>
+#include <string>
 
 #include "arguments.h"
 #include "measuring.h"

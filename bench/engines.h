@@ -64,7 +64,8 @@ class Engine {
         const int status =
             velo_connect(engine_, other.data.data(), other.bytes, true, nullptr, &peer_, error, sizeof error);
         if (status != VELO_OK) fail(error);
-        if (velo_peer_path(peer_) != VELO_PATH_DEVICE) fail("the other process is not reached through the device");
+        if (velo_peer_path(peer_) != VELO_PATH_DEVICE)
+            fail("the other process is not reached through the device");
     }
     void progress() { velo_progress(engine_); }
     [[nodiscard]] velo_engine_t* get() const { return engine_; }

@@ -44,7 +44,8 @@ void fail(const std::string& why) {
 
 void take_options(int argc, char** argv, std::initializer_list<measuring::Option> options) {
     if (argc == 2 && std::string_view(argv[1]) == "--help") {
-        std::printf("usage: velo_bench %s %s\n", std::string(command_name).c_str(), measuring::usage(options).c_str());
+        std::printf("usage: velo_bench %s %s\n", std::string(command_name).c_str(),
+                    measuring::usage(options).c_str());
         std::exit(0);
     }
     const std::string error = measuring::read_options(argc, argv, options);
