@@ -7,6 +7,8 @@ from . import tables
 from .stats import Samples, ratio
 
 NEAR_NS = 110
+# Columns whose lines differ by more have a row of them.
+LINE_RATIO_MAX = 1.25
 GROUPS = ("latency", "bandwidth", "rate", "unpinned", "flow")
 TITLES = {"velo": "velo", "velo_before": "velo before", "vader": "vader", "vader_copied": "vader, no CMA", "ucx": "UCX",
           "mpich": "MPICH", "device": "velo", "device_before": "velo before", "mtl": "velo's MTL", "mtl_before": "velo's MTL before",
@@ -127,6 +129,11 @@ class Place:
                 counts.setdefault(group, []).append(len(self._values.values((group, column, measure, size))))
         return ", ".join(f"{min(counts[group])} to {max(counts[group])} of {group}" for group in GROUPS if group in counts)
 
+    def _lines(self):
+        """The time of a cache line in the jobs, by column and group."""
+        lines = [self._values.median(key) for key in self._values if key[2] == "line"]
+        return f" A cache line took {min(lines):.0f} to {max(lines):.0f} ns." if lines else ""
+
     def _range(self, group, measure, size, one, other):
         """The lowest and the highest ratio over the rounds that have both, and how many these are."""
         ratios = [self._single[group, round_, one, measure, size] / self._single[group, round_, other, measure, size]
@@ -151,8 +158,10 @@ class Place:
         return (min if lower_wins else max)(medians, key=medians.get, default=None)
 
     def _line_row(self, group, columns, empty):
+        """Stands if columns differ so much in the distance of cores that their figures do not compare."""
         cells = [self._median(group, column, "line", 0) for column in columns]
-        if all(cell is None for cell in cells):
+        known = [cell for cell in cells if cell is not None]
+        if not known or max(known) <= LINE_RATIO_MAX * min(known):
             return []
         return [["one cache line, ns", *(tables.fixed(cell, 0) for cell in cells), *[""] * empty]]
 
@@ -230,7 +239,7 @@ class Place:
                            ["ranks", "static", "none", "static / none", "in rounds", "met"], rows, [])
 
     def page(self):
-        text = f"\n## {self._name.capitalize()} cores\n\nRounds of each figure: {self.counts()}.\n"
+        text = f"\n## {self._name.capitalize()} cores\n\nRounds of each figure: {self.counts()}.{self._lines()}\n"
         text += self._on_node("latency", "latency", "One-way latency on node, us", True)
         text += self._on_node("bandwidth", "bandwidth", "Streaming on node, one direction, MB/s", False)
         text += self._on_node("bandwidth", "both", "Streaming on node, both directions, MB/s", False)

@@ -154,8 +154,9 @@ class Compare(unittest.TestCase):
     def test_near_and_far_rounds_have_tables_of_their_own(self):
         text, summaries = compare_tables.report(self.PAIRS, {"mpich": "not installed"})
         self.assertIn("| | velo | vader | vader, no CMA | MPICH | velo / best | in rounds | met |\n", text)
-        self.assertIn("| 8 B | 0.250 | **0.275** | 0.900 | not installed | 0.91 | 0.80–1.00 (2) | must ≤ 1.00 |\n"
-                      "| one cache line, ns | 50 | 52 | – | – | | | |\n", text)
+        self.assertIn("| 8 B | 0.250 | **0.275** | 0.900 | not installed | 0.91 | 0.80–1.00 (2) | must ≤ 1.00 |\n", text)
+        self.assertIn("Rounds of each figure: 1 to 2 of latency. A cache line took 50 to 52 ns.\n", text)
+        self.assertNotIn("one cache line", text)
         # Ranges and bounds stand only where there is one.
         self.assertIn("| 8 B | 1.500 | **1.000** | – | not installed | 1.50 | **no** ≤ 1.00 |\n", text)
         self.assertIn("### One-way latency, one rank a node, us\n\n| | velo | vader | velo / vader |", text)
@@ -163,6 +164,12 @@ class Compare(unittest.TestCase):
         self.assertIn("are in the CSV only: 1 to 1 of latency.\n", text)
         self.assertEqual(summaries, ["near cores: of 1 targets, 0 reach the aim, 1 only the must, 0 neither",
                                      "far cores: of 2 targets, 0 reach the aim, 1 only the must, 1 neither"])
+
+    def test_columns_at_other_distances_have_a_row_of_lines(self):
+        lines = [f"latency,1,{column},0-1,{measure}" for column, ns in (("velo", 200), ("vader", 260))
+                 for measure in (f"line,0,{ns}", "latency,8,1", f"line,0,{ns}")]
+        text, _ = compare_tables.report(named(COMPARE, *lines), {})
+        self.assertIn("| one cache line, ns | 200 | 260 | | |\n", text)
 
     def test_must_and_aim_by_column_measure_and_size(self):
         for (place, *row), goals in {("near", "velo", "latency", 8): (1.0, 0.85), ("far", "velo", "latency", 4096): (0.9, 0.6),
