@@ -4,43 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
+
+#include "tests/unit/fake_core.h"
 
 namespace velo::test {
 namespace {
 
-/// A way to peers that takes a number of messages, and keeps them.
-struct FakeChannel {
-    std::map<uint32_t, int> takes;  ///< messages that it still takes, by peer
-    std::set<uint32_t> short_of_credits;
-    std::vector<std::pair<uint32_t, std::string>> sent;
-
-    template <class Peer>
-    [[nodiscard]] static uint32_t name_of(const Peer& peer) {
-        return peer.index;
-    }
-    [[nodiscard]] static bool gathers() { return false; }
-    Status send(uint32_t to, velo_send_t& send) {
-        if (takes[to] == 0) return Status::kAgain;
-        --takes[to];
-        std::string text(static_cast<const char*>(send.data[0]), send.bytes[0]);
-        if (send.bytes[1] != 0) text.append(static_cast<const char*>(send.data[1]), send.bytes[1]);
-        sent.emplace_back(to, text);
-        send.done = send.total;
-        return Status::kOk;
-    }
-    Status send_whole(uint32_t to, velo_send_t& send) { return this->send(to, send); }
-    static Status send_together(uint32_t, std::span<velo_send_t* const>) { return Status::kAgain; }
-    static bool prepare_packets(uint32_t, uint32_t) { return false; }
-    [[nodiscard]] bool waits(uint32_t to) const { return short_of_credits.contains(to); }
-    static void stall_ended(uint32_t) {}
-};
-
 /// The engine's core, as far as the queue uses it.
-struct FakeCore {
+struct FakeCore : PlainCore {
     struct Packets {
         std::deque<DeviceAddr> ready;
         bool take_ready(DeviceAddr& peer) {
@@ -55,19 +28,7 @@ struct FakeCore {
         static bool try_send_lines(shm::PeerIndex, const MessageParts&, uint8_t) { return false; }
         static shm::RingProducer* ready_ring(shm::PeerIndex) { return nullptr; }
     } on_node;
-    struct {
-        static bool threads() { return false; }
-    } lock;
-    struct {
-        static uint32_t polls() { return 0; }
-    } clock;
-    struct {
-        std::vector<std::pair<velo_send_t*, Status>> ended;
-        void sent(velo_send_t& send, Status status) { ended.emplace_back(&send, status); }
-    } events;
-    velo_counters_t counters{};
     std::optional<Packets> packets{Packets{}};
-    PeerEndSink* peer_ends = nullptr;
     FakeChannel channel;
 
     template <class Action>
@@ -83,16 +44,9 @@ struct Owner : SendOwner {
     [[nodiscard]] bool is_revoked(const velo_send_t& send) const override { return &send == revoked; }
 };
 
-struct Ends : PeerEndSink {
-    std::vector<std::pair<uint32_t, Origin>> gone;
-    void peer_gone(velo_peer& peer, Origin origin) override { gone.emplace_back(peer.index, origin); }
-    void report_lost(velo_peer*, Owed, HostState) override {}
-};
-
 class SendQueueAlone : public testing::Test {
   protected:
     SendQueueAlone() {
-        core_.peer_ends = &ends_;
         for (const Origin origin : {Origin::kControl, Origin::kPush, Origin::kMatchSend, Origin::kMatchReply})
             queue_.belongs(origin, owner_);
     }
@@ -110,7 +64,6 @@ class SendQueueAlone : public testing::Test {
 
     FakeCore core_;
     Peers peers_;
-    Ends ends_;
     Owner owner_;
     SendQueue<FakeCore> queue_{core_, peers_};
     std::deque<velo_send_t> messages_;
@@ -165,7 +118,7 @@ TEST_F(SendQueueAlone, messages_for_a_peer_that_has_ended_are_reported_by_what_t
     peer(2).reclaimed = true;
     core_.channel.takes[2] = 9;
     EXPECT_EQ(queue_.drive(UINT32_MAX), 2u);
-    EXPECT_EQ(ends_.gone, (decltype(ends_.gone){{2, Origin::kHost}, {2, Origin::kMatchReply}}));
+    EXPECT_EQ(core_.ends.gone, (decltype(core_.ends.gone){{2, Origin::kHost}, {2, Origin::kMatchReply}}));
     EXPECT_EQ(core_.events.ended, (decltype(core_.events.ended){{&host, Status::kPeerDead}}));
     EXPECT_EQ(owner_.ended, (decltype(owner_.ended){{&reply, Status::kPeerDead}}));
     EXPECT_TRUE(core_.channel.sent.empty());
