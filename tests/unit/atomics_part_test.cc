@@ -31,8 +31,8 @@ namespace velo {
 template <>
 class EngineMessages<rma::FakeCore> {
   public:
-    void send_control(velo_peer& /*peer*/, const EngineHeader& header) { sent.push_back(header); }
-    std::vector<EngineHeader> sent;
+    void send_control(velo_peer& /*peer*/, const AtomicHeader& header) { sent.push_back(header); }
+    std::vector<AtomicHeader> sent;
 };
 
 /// Posts, or says why not.
@@ -64,7 +64,6 @@ struct FakeTransfers : TransferOps {
     void chunk_done(State& /*state*/, uint32_t /*bytes*/, Status /*status*/) override { FAIL(); }
     void chunk_refused(State& /*state*/, uint64_t /*offset*/, uint32_t /*bytes*/) override { FAIL(); }
     void memory_refused(State& /*state*/, uint64_t /*offset*/, uint32_t /*bytes*/) override { FAIL(); }
-    void give_up_direct(velo_peer& /*peer*/) override { FAIL(); }
 };
 
 class AtomicsAlone : public testing::Test {
@@ -122,7 +121,7 @@ TEST_F(AtomicsAlone, device_gets_what_it_has_and_the_owners_engine_the_rest) {
     ASSERT_EQ(messages_.sent.size(), 2u);
     EXPECT_EQ(messages_.sent[0].nla, 0x108u);
     EXPECT_EQ(messages_.sent[0].key, 5u);
-    EXPECT_EQ(messages_.sent[0].value, 43u);
+    EXPECT_EQ(messages_.sent[0].operand, 43u);
     EXPECT_EQ(messages_.sent[0].compare, 6u);
     EXPECT_NE(messages_.sent[0].cookie, messages_.sent[1].cookie);
 }

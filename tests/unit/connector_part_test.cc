@@ -80,10 +80,10 @@ struct FakeCore : test::PlainCore {
 }  // namespace
 
 template <>
-class rma::Transfers<FakeCore> {
+class rma::DeniedCopies<FakeCore> {
   public:
-    void report_denied_copies(const velo_peer& peer) { denied.push_back(peer.rank); }
-    std::vector<uint32_t> denied;
+    void report(const velo_peer& peer) { peers.push_back(peer.rank); }
+    std::vector<uint32_t> peers;
 };
 template <>
 class Failures<FakeCore> {
@@ -101,17 +101,17 @@ class ConnectorAlone : public testing::Test {
     /// That of a peer of this node.
     [[nodiscard]] EngineAddress near() const {
         EngineAddress address = connector_.address();
-        address.name = 50;
-        address.rank = 7;
+        address.process.name = 50;
+        address.process.rank = 7;
         address.on_node.name = 50;
         address.on_node.segment.pid = 4000;
-        address.probe = core_.system.memory;
+        address.probe.value = core_.system.memory;
         return address;
     }
     /// That of a peer of another node of this host.
     [[nodiscard]] EngineAddress far() const {
         EngineAddress address = near();
-        address.node = 1;
+        address.process.node = 1;
         return address;
     }
     Status connect(const EngineAddress& address, bool same_host = true) {
@@ -129,9 +129,9 @@ class ConnectorAlone : public testing::Test {
 
     FakeCore core_;
     Peers peers_;
-    rma::Transfers<FakeCore> transfers_;
+    rma::DeniedCopies<FakeCore> denied_;
     Failures<FakeCore> failures_;
-    Connector<FakeCore> connector_{core_, peers_, transfers_, failures_};
+    Connector<FakeCore> connector_{core_, peers_, denied_, failures_};
     velo_peer* peer_ = nullptr;
     std::string error_;
     int context_ = 0;
@@ -172,24 +172,24 @@ TEST_F(ConnectorAlone, impossible_device_addresses_reach_no_device) {
 
 TEST_F(ConnectorAlone, mailbox_that_was_planned_otherwise_is_refused) {
     const std::vector<std::function<void(EngineAddress&)>> changes = {
-        [](EngineAddress& address) { ++address.quota; },
-        [](EngineAddress& address) { ++address.credit_slots; },
-        [](EngineAddress& address) { ++address.mailbox_slots; },
+        [](EngineAddress& address) { ++address.mailbox.quota; },
+        [](EngineAddress& address) { ++address.mailbox.credit_slots; },
+        [](EngineAddress& address) { ++address.mailbox.slots; },
         [](EngineAddress& address) { ++address.contact_slots; },
-        [](EngineAddress& address) { ++address.flow_control; }};
+        [](EngineAddress& address) { ++address.mailbox.flow_control; }};
     for (const auto& change : changes) {
         EngineAddress address = far();
         change(address);
         refused(address, "planned its mailbox otherwise");
     }
     EngineAddress other_job = far();
-    other_job.job = 6;
+    other_job.process.job = 6;
     other_job.on_node.segment.namespaces = 8;  // and not attachable
     core_.device->with.other_hosts = true;
     other_job.network = 1;
     refused(other_job, "of another job, in another container");
     core_.options.plan.contact_slots = 3;
-    other_job.mailbox_slots = 50;
+    other_job.mailbox.slots = 50;
     refused(other_job, "mailboxes of 50 slots");
 }
 
@@ -229,18 +229,18 @@ TEST_F(ConnectorAlone, direct_copies_need_that_the_peers_own_word_was_read) {
     core_.system.memory = 0x77;
     EXPECT_EQ(connect(near()), Status::kOk);
     EXPECT_TRUE(peer_->direct);
-    EXPECT_TRUE(transfers_.denied.empty());
+    EXPECT_TRUE(denied_.peers.empty());
     peer_->connected = false;
     core_.system.memory = 0x78;  // another process has that PID, or that address
     EngineAddress stale = near();
-    stale.probe = 0x77;
+    stale.probe.value = 0x77;
     EXPECT_EQ(connect(stale), Status::kOk);
     EXPECT_FALSE(peer_->direct);
     peer_->connected = false;
     core_.system.says = Status::kUnsupported;
     EXPECT_EQ(connect(near()), Status::kOk);
     EXPECT_FALSE(peer_->direct);
-    EXPECT_EQ(transfers_.denied, (std::vector<uint32_t>{7, 7}));
+    EXPECT_EQ(denied_.peers, (std::vector<uint32_t>{7, 7}));
 }
 
 TEST_F(ConnectorAlone, without_single_copies_no_memory_is_read) {
@@ -248,7 +248,7 @@ TEST_F(ConnectorAlone, without_single_copies_no_memory_is_read) {
     EXPECT_EQ(connect(near()), Status::kOk);
     EXPECT_FALSE(peer_->direct);
     EXPECT_EQ(core_.system.probed, 0);
-    EXPECT_TRUE(transfers_.denied.empty()) << "it was the user's wish";
+    EXPECT_TRUE(denied_.peers.empty()) << "it was the user's wish";
 }
 
 TEST_F(ConnectorAlone, peer_that_connects_again_is_the_same) {
@@ -263,7 +263,7 @@ TEST_F(ConnectorAlone, peer_that_connects_again_is_the_same) {
 
 TEST_F(ConnectorAlone, process_of_another_job_is_attached_where_it_can_be) {
     EngineAddress address = far();
-    address.job = 6;
+    address.process.job = 6;
     address.settings.slots = 9;  // its own job's
     EXPECT_EQ(connect(address), Status::kOk);
     EXPECT_EQ(peer_->path, VELO_PATH_ON_NODE);

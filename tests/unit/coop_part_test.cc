@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/coop_copy.h"
+#include "velo/rendezvous/coop_reader.h"
 
 namespace velo::rma {
 namespace {
@@ -71,12 +71,29 @@ struct FakeCore : test::PlainCore {
 }  // namespace velo::rma
 
 namespace velo {
+
 template <>
 class EngineMessages<rma::FakeCore> {
   public:
-    void send_control(velo_peer& /*peer*/, const EngineHeader& header) { sent.push_back(header); }
-    std::vector<EngineHeader> sent;
+    void send_control(velo_peer& /*peer*/, const CoopCallHeader& header) { calls.push_back(header); }
+    void send_control(velo_peer& /*peer*/, const CoopPartHeader& header) { parts.push_back(header); }
+    void send_control(velo_peer& /*peer*/, const CoopWrittenHeader& header) { written.push_back(header); }
+    void send_control(velo_peer& /*peer*/, const DoneHeader& header) { done.push_back(header); }
+    std::vector<CoopCallHeader> calls;
+    std::vector<CoopPartHeader> parts;
+    std::vector<CoopWrittenHeader> written;
+    std::vector<DoneHeader> done;
 };
+template <>
+class rma::DeniedCopies<rma::FakeCore> {
+  public:
+    void give_up_direct(velo_peer& peer) {
+        ++gave_up;
+        peer.direct = false;
+    }
+    int gave_up = 0;
+};
+
 }  // namespace velo
 
 namespace velo::rma {
@@ -89,7 +106,6 @@ struct FakeTransfers : TransferOps {
     std::vector<std::pair<uint32_t, Status>> done;
     std::vector<uint64_t> refused;  ///< offsets
     int lost_memory = 0;
-    int gave_up = 0;
     void chunk_done(State& /*state*/, uint32_t bytes, Status status) override {
         done.emplace_back(bytes, status);
     }
@@ -97,10 +113,6 @@ struct FakeTransfers : TransferOps {
         refused.push_back(offset);
     }
     void memory_refused(State& /*state*/, uint64_t /*offset*/, uint32_t /*bytes*/) override { ++lost_memory; }
-    void give_up_direct(velo_peer& peer) override {
-        ++gave_up;
-        peer.direct = false;
-    }
     bool find_remote(State& /*state*/) override { return false; }
     void admit(State& /*state*/) override { ADD_FAILURE(); }
     void open(State& /*state*/) override { ADD_FAILURE(); }
@@ -113,7 +125,7 @@ constexpr uint32_t kChunk = 32u << 10;  ///< as shared_block.h cuts it
 class CoopAlone : public testing::Test {
   protected:
     CoopAlone() {
-        coop_.reports_to(transfers_);
+        reader_.reports_to(transfers_);
         for (velo_peer* peer : {&peer_, &other_}) {
             peer->path = VELO_PATH_ON_NODE;
             peer->direct = true;
@@ -127,7 +139,7 @@ class CoopAlone : public testing::Test {
     // The reader's side.
 
     /// A block of all the bytes. Gives what its owner is sent.
-    EngineHeader begin() {
+    CoopCallHeader begin() {
         velo_rma_t& op = ops_.emplace_back();
         op.kind = VELO_RMA_GET;
         op.local = local_.data();
@@ -137,24 +149,20 @@ class CoopAlone : public testing::Test {
         State& state = states_.emplace_back();
         state.op = &op;
         state.peer = &peer_;
-        EXPECT_TRUE(coop_.begin(state, {.transfer = &state, .offset = 0, .bytes = kBytes}));
-        return messages_.sent.back();
+        EXPECT_TRUE(reader_.begin(state, {.transfer = &state, .offset = 0, .bytes = kBytes}));
+        return messages_.calls.back();
     }
     /// The owner claims its next chunk.
-    base::BlockPart claim(const EngineHeader& call) {
-        const CoopCall to = CoopCall::unpack(call.value);
-        return base::SharedBlock(to.bytes, to.generation).claim_front(core_.on_node.claims[to.slot]);
+    base::BlockPart claim(const CoopCallHeader& call) {
+        return base::SharedBlock(call.bytes, call.generation).claim_front(core_.on_node.claims[call.slot]);
     }
-    void bring(const EngineHeader& call, uint64_t offset, uint32_t bytes, velo_peer* from = nullptr) {
-        std::vector<std::byte> message(sizeof(CoopDataHeader) + bytes, std::byte{0x77});
-        const EngineHeader header = {.opcode = Opcode::kCoopData, .cookie = call.cookie, .value = offset};
-        coop_.on_data(from == nullptr ? peer_ : *from, header, message.data(),
-                      static_cast<uint32_t>(message.size()));
+    void bring(const CoopCallHeader& call, uint64_t offset, uint32_t bytes, velo_peer* from = nullptr) {
+        const std::vector<std::byte> data(bytes, std::byte{0x77});
+        reader_.on_data(from == nullptr ? peer_ : *from, {.cookie = call.cookie, .offset = offset},
+                        data.data(), bytes);
     }
-    void says_written(const EngineHeader& call, uint64_t offset, uint64_t bytes) {
-        const EngineHeader header = {
-            .opcode = Opcode::kCoopData, .cookie = call.cookie, .value = offset, .compare = bytes};
-        coop_.on_data(peer_, header, reinterpret_cast<const std::byte*>(&header), sizeof header);
+    void says_written(const CoopCallHeader& call, uint64_t offset, uint32_t bytes) {
+        reader_.on_written(peer_, {.cookie = call.cookie, .offset = offset, .bytes = bytes});
     }
     [[nodiscard]] bool untouched() const {
         return std::ranges::all_of(local_, [](std::byte one) { return one == std::byte{}; });
@@ -162,15 +170,23 @@ class CoopAlone : public testing::Test {
 
     // The owner's side.
 
-    [[nodiscard]] EngineHeader call(uint32_t bytes, uint16_t slot, bool named = false,
-                                    uint16_t generation = 1) const {
-        return {.opcode = Opcode::kCoop,
-                .status = static_cast<uint8_t>(CoopMethod::kRing),
+    [[nodiscard]] CoopCallHeader call(uint32_t bytes, uint16_t slot, uint16_t generation = 1) const {
+        return {.method = CoopMethod::kRing,
+                .slot = slot,
+                .cookie = Cookie{9},
+                .nla = own_.nla,
+                .destination = reinterpret_cast<uint64_t>(local_.data()),
+                .key = static_cast<uint32_t>(own_.key),
+                .bytes = bytes,
+                .generation = generation};
+    }
+    [[nodiscard]] CoopPartHeader part(uint32_t bytes) const {
+        return {.method = CoopMethod::kRing,
                 .cookie = Cookie{9},
                 .nla = own_.nla,
                 .key = static_cast<uint32_t>(own_.key),
-                .last = named,
-                .value = CoopCall{bytes, generation, slot}.pack()};
+                .bytes = bytes,
+                .offset = 4096};
     }
     /// The peer's word, as it opens a block.
     void open_at_peer(uint16_t slot, uint32_t bytes) {
@@ -178,12 +194,11 @@ class CoopAlone : public testing::Test {
         reader.open(core_.on_node.peer_claims[slot], bytes);  // generation 1
     }
     Status answered() {
-        EXPECT_EQ(messages_.sent.size(), 1u);
-        const EngineHeader answer = messages_.sent.empty() ? EngineHeader{} : messages_.sent.back();
-        messages_.sent.clear();
-        EXPECT_EQ(answer.opcode, Opcode::kDone);
+        EXPECT_EQ(messages_.done.size(), 1u);
+        const DoneHeader answer = messages_.done.empty() ? DoneHeader{} : messages_.done.back();
+        messages_.done.clear();
         missing_ = answer.value;
-        return static_cast<Status>(answer.status);
+        return answer.status;
     }
 
     std::vector<std::byte> source_ = std::vector<std::byte>(kBytes);
@@ -193,7 +208,9 @@ class CoopAlone : public testing::Test {
     CookieTable<Op> pending_{16};
     EngineMessages<FakeCore> messages_;
     FakeTransfers transfers_;
-    CoopCopy<FakeCore> coop_{core_, pending_, messages_};
+    DeniedCopies<FakeCore> denied_;
+    CoopOwner<FakeCore> owner_{core_, messages_, denied_};
+    CoopReader<FakeCore> reader_{core_, pending_, messages_, denied_, owner_};
     velo_peer peer_, other_;
     uint64_t missing_ = 0;
     std::deque<velo_rma_t> ops_;
@@ -201,9 +218,9 @@ class CoopAlone : public testing::Test {
 };
 
 TEST_F(CoopAlone, data_that_cannot_be_the_blocks_is_malformed_and_written_nowhere) {
-    const EngineHeader call = begin();
+    const CoopCallHeader call = begin();
     claim(call);
-    EngineHeader wrong = call;
+    CoopCallHeader wrong = call;
     wrong.cookie = Cookie{static_cast<uint32_t>(call.cookie) + (1u << 16)};
     bring(wrong, 0, 64);
     bring(call, 0, 64, &other_);      // not the owner
@@ -212,8 +229,8 @@ TEST_F(CoopAlone, data_that_cannot_be_the_blocks_is_malformed_and_written_nowher
     bring(call, kBytes - 8, 16);      // over its end
     bring(call, UINT64_MAX - 4, 16);  // around
     bring(call, 0, kBytes + 1);
-    says_written(call, 0, uint64_t{kBytes} + 1);
-    says_written(call, 8, UINT64_MAX);
+    says_written(call, 0, kBytes + 1);
+    says_written(call, 8, UINT32_MAX);
     Op& pull = *pending_.take();
     pull.kind = Op::Kind::kPullChunk;
     wrong.cookie = pull.cookie;
@@ -223,20 +240,11 @@ TEST_F(CoopAlone, data_that_cannot_be_the_blocks_is_malformed_and_written_nowher
     EXPECT_TRUE(transfers_.done.empty());
 }
 
-TEST_F(CoopAlone, message_shorter_than_the_header_of_data_brings_nothing) {
-    const EngineHeader call = begin();
-    const EngineHeader header = {.opcode = Opcode::kCoopData, .cookie = call.cookie};
-    for (uint32_t bytes = sizeof header; bytes <= sizeof(CoopDataHeader); ++bytes)
-        coop_.on_data(peer_, header, reinterpret_cast<const std::byte*>(&header), bytes);
-    EXPECT_EQ(malformed(), sizeof(CoopDataHeader) - sizeof header + 1);
-    EXPECT_TRUE(untouched());
-}
-
 TEST_F(CoopAlone, block_ends_once_when_both_ends_have_moved_it) {
-    const EngineHeader call = begin();
+    const CoopCallHeader call = begin();
     const base::BlockPart front = claim(call);
     ASSERT_EQ(front.bytes, kChunk);
-    EXPECT_EQ(coop_.drive_blocks(), 1u) << "the reader takes the back";
+    EXPECT_EQ(reader_.drive(), 1u) << "the reader takes the back";
     EXPECT_TRUE(transfers_.done.empty()) << "the front is under way";
     bring(call, front.offset, front.bytes);
     EXPECT_EQ(transfers_.done, (decltype(transfers_.done){{kBytes, Status::kOk}}));
@@ -246,11 +254,11 @@ TEST_F(CoopAlone, block_ends_once_when_both_ends_have_moved_it) {
     bring(call, front.offset, front.bytes);
     EXPECT_EQ(malformed(), 1u) << "its cookie names nothing any more";
     EXPECT_EQ(pending_.taken(), 0u);
-    EXPECT_EQ(peer_.coop_blocks, 0u);
+    EXPECT_EQ(peer_.coop.blocks, 0u);
 }
 
 TEST_F(CoopAlone, owner_that_brings_what_it_has_not_claimed_breaks_the_protocol) {
-    const EngineHeader call = begin();
+    const CoopCallHeader call = begin();
     bring(call, 0, kBytes);
     ASSERT_EQ(transfers_.done.size(), 1u);
     EXPECT_EQ(transfers_.done[0].second, Status::kProtocol);
@@ -258,62 +266,62 @@ TEST_F(CoopAlone, owner_that_brings_what_it_has_not_claimed_breaks_the_protocol)
 }
 
 TEST_F(CoopAlone, word_that_is_overwritten_ends_the_block_with_an_error) {
-    const EngineHeader call = begin();
-    core_.on_node.claims[CoopCall::unpack(call.value).slot].word = 0x123456789abcdef0;
-    EXPECT_EQ(coop_.drive_blocks(), 0u);
+    const CoopCallHeader call = begin();
+    core_.on_node.claims[call.slot].word = 0x123456789abcdef0;
+    EXPECT_EQ(reader_.drive(), 0u);
     EXPECT_EQ(transfers_.done, (decltype(transfers_.done){{kBytes, Status::kProtocol}}));
     EXPECT_EQ(malformed(), 1u);
-    EXPECT_FALSE(coop_.fetching());
+    EXPECT_FALSE(reader_.fetching());
 }
 
 TEST_F(CoopAlone, owner_that_gives_up_takes_what_it_claimed_with_it_and_no_more) {
-    const EngineHeader call = begin();
+    const CoopCallHeader call = begin();
     claim(call);
-    coop_.owner_done(*pending_.find(call.cookie), Status::kAtuFault, UINT64_MAX);
+    reader_.owner_done(*pending_.find(call.cookie), Status::kAtuFault, UINT64_MAX);
     EXPECT_EQ(transfers_.refused, std::vector<uint64_t>{0}) << "its memory is looked for again";
     EXPECT_TRUE(transfers_.done.empty());
-    EXPECT_FALSE(coop_.fetching());
+    EXPECT_FALSE(reader_.fetching());
 }
 
 TEST_F(CoopAlone, block_of_a_peer_that_failed_ends_with_it) {
     claim(begin());
-    coop_.peer_failed(other_);
+    reader_.peer_failed(other_);
     EXPECT_TRUE(transfers_.done.empty());
     peer_.state = PeerState::kFailed;
-    coop_.peer_failed(peer_);
+    reader_.peer_failed(peer_);
     EXPECT_EQ(transfers_.done, (decltype(transfers_.done){{kBytes, Status::kPeerDead}}));
 }
 
 TEST_F(CoopAlone, memory_that_is_revoked_under_way_does_not_count) {
     begin();
     ASSERT_EQ(core_.on_node.peers.remove(remote_), Status::kOk);
-    coop_.drive_blocks();
+    reader_.drive();
     EXPECT_EQ(transfers_.refused.size(), 1u);
     EXPECT_TRUE(transfers_.done.empty());
 }
 
 TEST_F(CoopAlone, copy_that_the_kernel_forbids_is_asked_of_the_owner_by_name) {
-    const EngineHeader call = begin();
+    const CoopCallHeader call = begin();
     core_.system.says = Status::kUnsupported;
-    EXPECT_EQ(coop_.drive_blocks(), 1u);
-    EXPECT_EQ(transfers_.gave_up, 1);
-    const EngineHeader named = messages_.sent.back();
-    EXPECT_EQ(named.opcode, Opcode::kCoop);
-    EXPECT_EQ(named.last, 1);
-    EXPECT_EQ(named.compare, kChunk) << "the part that this process had claimed";
-    EXPECT_EQ(CoopCall::unpack(named.value).bytes, kChunk);
-    EXPECT_EQ(named.cookie, call.cookie);
+    EXPECT_EQ(reader_.drive(), 1u);
+    EXPECT_EQ(denied_.gave_up, 1);
+    ASSERT_EQ(messages_.parts.size(), 1u);
+    EXPECT_EQ(messages_.parts[0].offset, kChunk) << "the part that this process had claimed";
+    EXPECT_EQ(messages_.parts[0].bytes, kChunk);
+    EXPECT_EQ(messages_.parts[0].nla, remote_.nla + kChunk);
+    EXPECT_EQ(messages_.parts[0].cookie, call.cookie);
+    EXPECT_EQ(reader_.drive(), 0u) << "no other copy is tried";
 }
 
 TEST_F(CoopAlone, when_all_blocks_are_in_use_a_chunk_goes_another_way) {
     for (uint32_t i = 0; i < FakeCore::kCoopBlocks; ++i) begin();
     State& state = states_.back();
-    EXPECT_FALSE(coop_.begin(state, {.transfer = &state, .offset = 0, .bytes = kBytes}));
+    EXPECT_FALSE(reader_.begin(state, {.transfer = &state, .offset = 0, .bytes = kBytes}));
 }
 
 TEST_F(CoopAlone, calls_that_cannot_be_are_answered_by_a_fault_and_begin_nothing) {
-    const auto fault = [&](const EngineHeader& header, velo_peer& from) {
-        coop_.on_call(from, header);
+    const auto fault = [&](const CoopCallHeader& header, velo_peer& from) {
+        owner_.on_call(from, header);
         EXPECT_EQ(answered(), Status::kAtuFault);
     };
     velo_peer far;
@@ -323,81 +331,119 @@ TEST_F(CoopAlone, calls_that_cannot_be_are_answered_by_a_fault_and_begin_nothing
     fault(call(kBytes, UINT16_MAX), peer_);
     fault(call(0, 0), peer_);
     fault(call(kBytes + 1, 0), peer_);
-    fault(call(CoopCopy<FakeCore>::kBlockBytesMax + 1, 0), peer_);
-    EngineHeader wrong = call(kBytes, 0);
+    fault(call(CoopOwner<FakeCore>::kBlockBytesMax + 1, 0), peer_);
+    CoopCallHeader wrong = call(kBytes, 0);
     ++wrong.key;
     fault(wrong, peer_);
     wrong = call(kBytes, 0);
     wrong.nla += 1;
     fault(wrong, peer_);
     EXPECT_EQ(core_.counters.atu_faults, 8u);
-    EXPECT_FALSE(coop_.assisting());
+    EXPECT_FALSE(owner_.assisting());
 }
 
 TEST_F(CoopAlone, owner_sends_what_it_claims_and_says_where_it_belongs) {
     open_at_peer(2, kBytes);
-    EngineHeader header = call(kBytes, 2);
-    header.status = 255;  // a way that is none
-    coop_.on_call(peer_, header);
-    EXPECT_TRUE(coop_.assisting());
-    EXPECT_NE(coop_.drive_assists(), 0u);
+    owner_.on_call(peer_, call(kBytes, 2));
+    EXPECT_TRUE(owner_.assisting());
+    EXPECT_NE(owner_.drive(), 0u);
     uint64_t next = 0;
     for (const auto& [piece, bytes] : core_.on_node.pieces) {
-        EXPECT_EQ(piece.header.cookie, Cookie{9});
-        EXPECT_EQ(piece.header.value, next);
+        EXPECT_EQ(piece.cookie, Cookie{9});
+        EXPECT_EQ(piece.offset, next);
         next += bytes;
     }
     EXPECT_EQ(next, kBytes);
-    EXPECT_FALSE(coop_.assisting());
-    EXPECT_TRUE(messages_.sent.empty());
+    EXPECT_FALSE(owner_.assisting());
+    EXPECT_TRUE(messages_.done.empty());
+}
+
+TEST_F(CoopAlone, owner_copies_into_the_reader_and_says_so_once_it_is_there) {
+    open_at_peer(2, kBytes);
+    CoopCallHeader direct = call(kBytes, 2);
+    direct.method = CoopMethod::kDirect;
+    owner_.on_call(peer_, direct);
+    velo_send_t message{};
+    peer_.sending.pending.push_back(&message);
+    owner_.drive();
+    EXPECT_TRUE(messages_.written.empty()) << "a message that waits goes first";
+    peer_.sending.pending.pop_front();
+    owner_.drive();
+    ASSERT_EQ(messages_.written.size(), 1u);
+    EXPECT_EQ(messages_.written[0].offset, 0u);
+    EXPECT_EQ(messages_.written[0].bytes, kChunk);
+    EXPECT_EQ(local_[kChunk - 1], std::byte{0x5a});
+    EXPECT_EQ(local_[kChunk], std::byte{});
+    core_.system.says = Status::kUnsupported;
+    owner_.drive();
+    EXPECT_EQ(denied_.gave_up, 1);
+    owner_.drive();
+    EXPECT_EQ(core_.on_node.pieces.size(), 1u) << "what was claimed goes through the ring instead";
+}
+
+TEST_F(CoopAlone, named_part_is_counted_from_its_blocks_beginning) {
+    owner_.on_part(peer_, part(100));
+    owner_.drive();
+    ASSERT_EQ(core_.on_node.pieces.size(), 1u);
+    EXPECT_EQ(core_.on_node.pieces[0].first.offset, 4096u);
+    EXPECT_EQ(core_.on_node.pieces[0].second, 100u);
+    owner_.on_part(peer_, part(0));
+    EXPECT_EQ(answered(), Status::kAtuFault);
+    owner_.on_part(peer_, part(kBytes + 1));
+    EXPECT_EQ(answered(), Status::kAtuFault);
 }
 
 TEST_F(CoopAlone, owner_that_comes_late_touches_nothing) {
     open_at_peer(2, kBytes);
-    coop_.on_call(peer_, call(kBytes, 2, false, 8));  // another block's generation
-    EXPECT_EQ(coop_.drive_assists(), 0u);
+    owner_.on_call(peer_, call(kBytes, 2, 8));  // another block's generation
+    EXPECT_EQ(owner_.drive(), 0u);
     EXPECT_TRUE(core_.on_node.pieces.empty());
-    EXPECT_FALSE(coop_.assisting());
+    EXPECT_FALSE(owner_.assisting());
 }
 
 TEST_F(CoopAlone, part_whose_memory_is_revoked_is_given_back_and_not_read) {
     open_at_peer(2, kBytes);
-    coop_.on_call(peer_, call(kBytes, 2));
+    owner_.on_call(peer_, call(kBytes, 2));
     core_.on_node.full = true;
-    coop_.drive_assists();  // claims a chunk
+    owner_.drive();  // claims a chunk
     ASSERT_EQ(core_.on_node.own.remove(own_), Status::kOk);
     core_.on_node.full = false;
-    coop_.drive_assists();
+    owner_.drive();
     EXPECT_TRUE(core_.on_node.pieces.empty());
     EXPECT_EQ(answered(), Status::kAtuFault);
     EXPECT_EQ(missing_, kChunk) << "the reader does not wait for it";
-    EXPECT_FALSE(coop_.assisting());
+    EXPECT_FALSE(owner_.assisting());
 }
 
 TEST_F(CoopAlone, second_call_for_a_slot_whose_part_is_under_way_is_refused) {
     open_at_peer(2, kBytes);
-    coop_.on_call(peer_, call(kBytes, 2));
+    owner_.on_call(peer_, call(kBytes, 2));
     core_.on_node.full = true;
-    coop_.drive_assists();
-    coop_.on_call(peer_, call(kBytes, 2));
+    owner_.drive();
+    owner_.on_call(peer_, call(kBytes, 2));
     EXPECT_EQ(answered(), Status::kProtocol);
     EXPECT_EQ(malformed(), 1u);
-    coop_.on_call(other_, call(kBytes, 2));
-    EXPECT_TRUE(messages_.sent.empty()) << "that is another peer's slot";
+    owner_.on_call(other_, call(kBytes, 2));
+    EXPECT_TRUE(messages_.done.empty()) << "that is another peer's slot";
 }
 
 TEST_F(CoopAlone, peer_cannot_ask_for_more_parts_by_name_than_it_can_have) {
     core_.on_node.full = true;
     constexpr uint32_t kMost = 4 * FakeCore::kCoopBlocks;
-    for (uint32_t i = 0; i < kMost; ++i) coop_.on_call(peer_, call(64, 0, true));
-    EXPECT_TRUE(messages_.sent.empty());
-    coop_.on_call(peer_, call(64, 0, true));
+    for (uint32_t i = 0; i < kMost; ++i) owner_.on_part(peer_, part(64));
+    EXPECT_TRUE(messages_.done.empty());
+    owner_.on_part(peer_, part(64));
     EXPECT_EQ(answered(), Status::kProtocol);
     EXPECT_EQ(malformed(), 1u);
+}
+
+TEST_F(CoopAlone, nothing_is_sent_to_the_dead) {
+    open_at_peer(2, kBytes);
+    owner_.on_call(peer_, call(kBytes, 2));
     peer_.state = PeerState::kFailed;
-    coop_.peer_failed(peer_);
-    coop_.drive_assists();
-    EXPECT_FALSE(coop_.assisting()) << "nothing is sent to the dead";
+    EXPECT_EQ(owner_.drive(), 0u);
+    EXPECT_FALSE(owner_.assisting());
+    EXPECT_TRUE(core_.on_node.pieces.empty());
 }
 
 }  // namespace

@@ -124,12 +124,18 @@ class rma::Atomics<FakeCore> {
     const State* waiting = nullptr;
 };
 template <>
-class rma::CoopCopy<FakeCore> {
+class rma::CoopOwner<FakeCore> {
   public:
-    void peer_failed(velo_peer& peer) { failed.push_back(&peer); }
+    void peer_failed(const velo_peer& peer) { failed.push_back(&peer); }
     [[nodiscard]] bool assists(const velo_peer& peer) const { return &peer == assisted; }
     std::vector<const velo_peer*> failed;
     const velo_peer* assisted = nullptr;
+};
+template <>
+class rma::CoopReader<FakeCore> {
+  public:
+    void peer_failed(const velo_peer& peer) { failed.push_back(&peer); }
+    std::vector<const velo_peer*> failed;
 };
 template <>
 class rma::Transfers<FakeCore> {
@@ -173,8 +179,8 @@ class FailuresAlone : public testing::Test {
     explicit FailuresAlone(bool sees_processes = true) {
         core_.on_node.own.segment.pid = 100;
         core_.device->with.sees_processes = sees_processes;
-        failures_.emplace(core_, peers_, queue_, pending_, reserving_, atomics_, coop_, transfers_, matching_,
-                          stalls_);
+        failures_.emplace(core_, peers_, queue_, pending_, reserving_, atomics_, coop_owner_, coop_reader_,
+                          transfers_, matching_, stalls_);
     }
     velo_peer& peer(uint32_t index, velo_path_t path = VELO_PATH_ON_NODE) {
         velo_peer& found = peers_.of(path, index);
@@ -211,7 +217,8 @@ class FailuresAlone : public testing::Test {
     rma::CookieTable<Op> pending_{16};
     rma::Reserving<FakeCore> reserving_;
     rma::Atomics<FakeCore> atomics_;
-    rma::CoopCopy<FakeCore> coop_;
+    rma::CoopOwner<FakeCore> coop_owner_;
+    rma::CoopReader<FakeCore> coop_reader_;
     rma::Transfers<FakeCore> transfers_{core_};
     Matching<FakeCore> matching_;
     StallReporter<FakeCore> stalls_;
@@ -235,7 +242,7 @@ TEST_F(FailuresAlone, host_hears_of_a_failure_before_what_waited_for_the_peer_en
     EXPECT_EQ(failed.state, PeerState::kFailed);
     EXPECT_EQ(queue_.unparked, std::vector<velo_peer*>{&failed}) << "so that its messages fail";
     EXPECT_EQ(matching_.all_finished, std::vector<velo_peer*>{&failed});
-    EXPECT_EQ(reserving_.failed.size() + coop_.failed.size(), 2u);
+    EXPECT_EQ(reserving_.failed.size() + coop_owner_.failed.size() + coop_reader_.failed.size(), 3u);
     failures_->report_end(failed);
     EXPECT_EQ(core_.events.peer_ends.size(), 1u) << "once";
 }
@@ -312,6 +319,7 @@ TEST_F(FailuresAlone, message_of_the_engines_own_is_no_loss) {
     for (const Origin origin : {Origin::kControl, Origin::kPush, Origin::kMatchReply})
         failures_->peer_gone(gone, origin);
     EXPECT_TRUE(core_.jobs_ended.empty());
+    EXPECT_TRUE(core_.events.peer_ends.empty()) << "it ended in good order";
     matching_.state = HostState::kGone;
     failures_->peer_gone(gone, Origin::kMatchSend);
     EXPECT_TRUE(core_.jobs_ended.empty()) << "of a part of the host that has left";
@@ -336,17 +344,17 @@ TEST_F(FailuresAlone, what_an_ended_peer_held_is_given_back_when_nothing_refers_
 
 TEST_F(FailuresAlone, each_thing_that_refers_to_a_peer_keeps_it) {
     velo_peer& gone = peer(1);
-    gone.in_pending = true;
+    gone.sending.listed = true;
     ends(gone);
     const auto kept = [&] {
         poll();
         return core_.on_node.disconnected.empty();
     };
     EXPECT_TRUE(kept()) << "messages wait";
-    gone.in_pending = false;
-    coop_.assisted = &gone;
+    gone.sending.listed = false;
+    coop_owner_.assisted = &gone;
     EXPECT_TRUE(kept()) << "a block of its";
-    coop_.assisted = nullptr;
+    coop_owner_.assisted = nullptr;
     transfers_.waiting = atomics_.waiting = &state_of(gone);
     EXPECT_TRUE(kept()) << "a transfer and an atomic";
     transfers_.waiting = nullptr;

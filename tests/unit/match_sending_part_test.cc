@@ -290,6 +290,15 @@ TEST_F(SendingAlone, synchronous_message_is_done_when_it_has_matched_and_not_bef
     EXPECT_EQ(malformed(), 1u);
 }
 
+TEST_F(SendingAlone, message_that_was_accepted_cannot_be_refused_in_the_place_of_another) {
+    const uint64_t accepted = request(8, true);
+    answer({.number = accepted, .outcome = Answer::Outcome::kAccepted});
+    request();  // has no answer yet
+    answer({.number = accepted, .age = 77, .outcome = Answer::Outcome::kRefused});
+    EXPECT_EQ(malformed(), 1u);
+    EXPECT_EQ(core_.counters.match_refused, 0u);
+}
+
 TEST_F(SendingAlone, receiver_that_has_ended_is_told_nothing_and_what_it_owes_is_lost_or_void) {
     request();
     peer_.state = PeerState::kFailed;

@@ -41,8 +41,9 @@ template <>
 class SendQueue<FakeCore> {
   public:
     struct Sent {
-        EngineHeader header;
+        std::vector<std::byte> head;
         std::vector<std::byte> data;
+        [[nodiscard]] Opcode opcode() const { return static_cast<Opcode>(head[0]); }
     };
     void belongs(Origin origin, SendOwner& owner) { owners[static_cast<size_t>(origin)] = &owner; }
     bool queue_send(velo_peer& /*peer*/, velo_send_t& send, MessageClass message_class, Origin origin) {
@@ -58,10 +59,10 @@ class SendQueue<FakeCore> {
         return true;
     }
     void record(const velo_send_t& send) {
-        Sent& one = sent.emplace_back();
-        ASSERT_EQ(send.bytes[0], sizeof one.header);
-        std::memcpy(&one.header, send.data[0], sizeof one.header);
+        const auto* head = static_cast<const std::byte*>(send.data[0]);
         const auto* data = static_cast<const std::byte*>(send.data[1]);
+        Sent& one = sent.emplace_back();
+        one.head.assign(head, head + send.bytes[0]);
         if (send.bytes[1] != 0) one.data.assign(data, data + send.bytes[1]);
     }
     /// The oldest that waits ends; its owner may go on with more.
@@ -95,24 +96,27 @@ class MessagesAlone : public testing::Test {
         EXPECT_EQ(core_.on_node.table.add(memory_.data(), memory_.size(), kAccessRead, registration_),
                   Status::kOk);
     }
-    [[nodiscard]] EngineHeader pull(bool guarded = false) const {
-        return {.opcode = Opcode::kPullData,
-                .cookie = Cookie{7},
-                .nla = registration_.nla,
-                .key = static_cast<uint32_t>(registration_.key),
-                .guarded = guarded};
-    }
     bool answer(uint64_t bytes, bool guarded = false) {
-        return messages_.answer_pull(peer_, pull(guarded), reinterpret_cast<uint64_t>(memory_.data()), bytes);
+        const PullHeader pull = {.guarded = guarded, .cookie = Cookie{7}, .bytes = bytes};
+        return messages_.answer_pull(peer_, pull, registration_.nla, static_cast<uint32_t>(registration_.key),
+                                     reinterpret_cast<uint64_t>(memory_.data()));
     }
     [[nodiscard]] rma::PendingOp<velo_peer>& put(uint64_t bytes, bool guarded = false) {
         auto& op = *pending_.take();
         op.pushing = true;
-        messages_.start_push(
-            peer_,
-            {.opcode = Opcode::kPutData, .cookie = op.cookie, .nla = 0x500, .key = 9, .guarded = guarded},
-            reinterpret_cast<uint64_t>(memory_.data()), bytes);
+        messages_.put(peer_, {.guarded = guarded, .cookie = op.cookie, .nla = 0x500, .key = 9},
+                      reinterpret_cast<uint64_t>(memory_.data()), bytes);
         return op;
+    }
+    /// A message that was sent.
+    template <class Header>
+    [[nodiscard]] Header sent(size_t i) const {
+        Header header{};
+        EXPECT_LT(i, queue_.sent.size());
+        EXPECT_EQ(queue_.sent[i].head.size(), sizeof header);
+        std::memcpy(&header, queue_.sent[i].head.data(), sizeof header);
+        EXPECT_EQ(header.opcode, Header::kOpcode);
+        return header;
     }
     using All = decltype(Ended::ended);
 
@@ -130,28 +134,28 @@ TEST_F(MessagesAlone, pull_is_answered_in_pieces_that_say_where_they_belong) {
     ASSERT_TRUE(answer(2500));
     ASSERT_EQ(queue_.sent.size(), 3u);
     for (size_t i = 0; i < 3; ++i) {
-        EXPECT_EQ(queue_.sent[i].header.value, 1000 * i);
-        EXPECT_EQ(queue_.sent[i].header.last, i == 2);
+        EXPECT_EQ(sent<PullDataHeader>(i).offset, 1000 * i);
+        EXPECT_EQ(sent<PullDataHeader>(i).cookie, Cookie{7});
         EXPECT_EQ(queue_.sent[i].data.size(), i == 2 ? 500u : 1000u);
         EXPECT_EQ(queue_.sent[i].data[0], memory_[1000 * i]);
     }
-    EXPECT_EQ(peer_.pulls, 0u) << "answered";
+    EXPECT_EQ(peer_.serving.pulls, 0u) << "answered";
 }
 
 TEST_F(MessagesAlone, pieces_fit_the_messages_of_the_way) {
     core_.channel.bytes_max = 540;
     ASSERT_TRUE(answer(1200));
-    for (const auto& piece : queue_.sent) EXPECT_LE(piece.data.size() + sizeof(EngineHeader), 540u);
-    EXPECT_EQ(queue_.sent.back().header.value + queue_.sent.back().data.size(), 1200u);
+    for (const auto& piece : queue_.sent) EXPECT_LE(piece.data.size() + piece.head.size(), 540u);
+    EXPECT_EQ(sent<PullDataHeader>(queue_.sent.size() - 1).offset + queue_.sent.back().data.size(), 1200u);
 }
 
 TEST_F(MessagesAlone, put_goes_to_one_place_after_another_and_marks_its_end) {
     auto& op = put(2000);
     ASSERT_EQ(queue_.sent.size(), 2u);
-    EXPECT_EQ(queue_.sent[0].header.nla, 0x500u);
-    EXPECT_EQ(queue_.sent[1].header.nla, 0x500u + 1000);
-    EXPECT_EQ(queue_.sent[0].header.last, 0);
-    EXPECT_EQ(queue_.sent[1].header.last, 1);
+    EXPECT_EQ(sent<PutDataHeader>(0).nla, 0x500u);
+    EXPECT_EQ(sent<PutDataHeader>(1).nla, 0x500u + 1000);
+    EXPECT_EQ(sent<PutDataHeader>(0).last, 0);
+    EXPECT_EQ(sent<PutDataHeader>(1).last, 1);
     EXPECT_FALSE(op.pushing) << "its memory is free again";
     EXPECT_TRUE(operations_.ended.empty()) << "the owner answers";
 }
@@ -169,11 +173,10 @@ TEST_F(MessagesAlone, memory_that_is_deregistered_meanwhile_is_not_sent) {
     queue_.takes = 10;
     queue_.end(Status::kAtuFault);
     ASSERT_EQ(queue_.sent.size(), 2u) << "a piece, and the word that no other follows";
-    EXPECT_EQ(queue_.sent[1].header.opcode, Opcode::kDone);
-    EXPECT_EQ(static_cast<Status>(queue_.sent[1].header.status), Status::kAtuFault);
-    EXPECT_EQ(queue_.sent[1].header.cookie, Cookie{7});
+    EXPECT_EQ(sent<DoneHeader>(1).status, Status::kAtuFault);
+    EXPECT_EQ(sent<DoneHeader>(1).cookie, Cookie{7});
     EXPECT_EQ(core_.counters.atu_faults, 1u);
-    EXPECT_EQ(peer_.pulls, 0u);
+    EXPECT_EQ(peer_.serving.pulls, 0u);
 }
 
 TEST_F(MessagesAlone, memory_that_is_deregistered_between_two_pieces_is_not_sent) {
@@ -183,48 +186,54 @@ TEST_F(MessagesAlone, memory_that_is_deregistered_between_two_pieces_is_not_sent
     queue_.takes = 10;
     queue_.end(Status::kOk);  // the first piece has left before
     ASSERT_EQ(queue_.sent.size(), 2u);
-    EXPECT_EQ(queue_.sent[1].header.opcode, Opcode::kDone);
+    EXPECT_EQ(sent<DoneHeader>(1).status, Status::kAtuFault);
 }
 
 TEST_F(MessagesAlone, peer_cannot_ask_for_more_at_a_time_than_it_has_cookies) {
-    peer_.pulls = rma::kPendingOpsMax;
+    peer_.serving.pulls = rma::kPendingOpsMax;
     EXPECT_FALSE(answer(100));
     EXPECT_TRUE(queue_.sent.empty());
-    EXPECT_EQ(peer_.pulls, rma::kPendingOpsMax);
-    --peer_.pulls;
+    EXPECT_EQ(peer_.serving.pulls, rma::kPendingOpsMax);
+    --peer_.serving.pulls;
     EXPECT_TRUE(answer(100));
 }
 
 TEST_F(MessagesAlone, answers_to_a_peer_that_takes_none_are_dropped_beyond_their_limit) {
-    peer_.answers = 2 * rma::kPendingOpsMax;
-    messages_.send_control(peer_, {.opcode = Opcode::kDone, .cookie = Cookie{1}});
+    peer_.serving.answers = 2 * rma::kPendingOpsMax;
+    messages_.send_control(peer_, DoneHeader{.cookie = Cookie{1}});
     EXPECT_TRUE(queue_.sent.empty());
     EXPECT_EQ(core_.counters.engine_malformed, 1u);
-    messages_.send_control(peer_, {.opcode = Opcode::kPull, .cookie = Cookie{1}});
+    messages_.send_control(peer_, PullHeader{.cookie = Cookie{1}});
     EXPECT_EQ(queue_.sent.size(), 1u) << "a request is no answer";
 }
 
 TEST_F(MessagesAlone, answers_and_words_about_rails_count_while_they_wait) {
     queue_.takes = 0;
-    messages_.send_control(peer_, {.opcode = Opcode::kDone});
-    messages_.send_control(peer_, {.opcode = Opcode::kRail});
-    messages_.send_control(peer_, {.opcode = Opcode::kAtomic});
-    EXPECT_EQ(peer_.answers, 2u);
+    messages_.send_control(peer_, DoneHeader{});
+    messages_.send_control(peer_, RailHeader{});
+    messages_.send_control(peer_, AtomicHeader{});
+    EXPECT_EQ(peer_.serving.answers, 2u);
     for (int i = 0; i < 3; ++i) queue_.end(Status::kOk);
-    EXPECT_EQ(peer_.answers, 0u);
+    EXPECT_EQ(peer_.serving.answers, 0u);
     queue_.takes = 1;
-    messages_.send_control(peer_, {.opcode = Opcode::kDone});
-    EXPECT_EQ(peer_.answers, 0u) << "gone at once";
+    messages_.send_control(peer_, DoneHeader{});
+    EXPECT_EQ(peer_.serving.answers, 0u) << "gone at once";
 }
 
 TEST_F(MessagesAlone, request_that_does_not_get_there_ends_its_operation_and_an_answer_ends_nothing) {
     queue_.takes = 0;
-    for (const Opcode opcode : {Opcode::kPull, Opcode::kAtomic, Opcode::kCoop, Opcode::kDone, Opcode::kRail})
-        messages_.send_control(peer_, {.opcode = opcode, .cookie = Cookie{static_cast<uint32_t>(opcode)}});
-    for (int i = 0; i < 5; ++i) queue_.end(Status::kPeerDead);
+    messages_.send_control(peer_, PullHeader{.cookie = Cookie{1}});
+    messages_.send_control(peer_, AtomicHeader{.cookie = Cookie{2}});
+    messages_.send_control(peer_, CoopCallHeader{.cookie = Cookie{3}});
+    messages_.send_control(peer_, CoopPartHeader{.cookie = Cookie{4}});
+    messages_.send_control(peer_, DoneHeader{.cookie = Cookie{5}});
+    messages_.send_control(peer_, CoopWrittenHeader{.cookie = Cookie{6}});
+    messages_.send_control(peer_, RailHeader{});
+    while (!queue_.waiting.empty()) queue_.end(Status::kPeerDead);
     EXPECT_EQ(operations_.ended, (All{{Cookie{1}, Status::kPeerDead},
-                                      {Cookie{4}, Status::kPeerDead},
-                                      {Cookie{6}, Status::kPeerDead}}));
+                                      {Cookie{2}, Status::kPeerDead},
+                                      {Cookie{3}, Status::kPeerDead},
+                                      {Cookie{4}, Status::kPeerDead}}));
 }
 
 TEST_F(MessagesAlone, put_that_is_refused_ends_when_its_memory_is_no_longer_read) {
@@ -244,7 +253,7 @@ TEST_F(MessagesAlone, push_to_a_peer_that_is_gone_ends_without_an_answer) {
     const Cookie cookie = op.cookie;
     queue_.takes = 9;
     queue_.end(Status::kPeerDead);
-    EXPECT_EQ(peer_.pulls, 0u);
+    EXPECT_EQ(peer_.serving.pulls, 0u);
     queue_.end(Status::kPeerDead);
     EXPECT_TRUE(queue_.sent.empty());
     EXPECT_EQ(operations_.ended, (All{{cookie, Status::kPeerDead}}));
@@ -254,7 +263,7 @@ TEST_F(MessagesAlone, guarded_piece_whose_memory_is_gone_is_answered_and_not_rea
     core_.copies = Status::kBadMemory;
     ASSERT_TRUE(answer(2000, true));
     ASSERT_EQ(queue_.sent.size(), 1u);
-    EXPECT_EQ(static_cast<Status>(queue_.sent[0].header.status), Status::kBadMemory);
+    EXPECT_EQ(sent<DoneHeader>(0).status, Status::kBadMemory);
     const Cookie cookie = put(1000, true).cookie;
     EXPECT_EQ(operations_.ended, (All{{cookie, Status::kBadLocalMemory}}));
     core_.copies = Status::kOk;

@@ -82,16 +82,20 @@ class rma::Atomics<FakeCore> : public FakeWaiting {};
 template <>
 class rma::Transfers<FakeCore> : public FakeWaiting {};
 template <>
-class rma::CoopCopy<FakeCore> {
+class rma::CoopOwner<FakeCore> {
   public:
     template <class Visit>
     void for_each_assist(Visit&& visit) const {
-        if (assisted != nullptr) visit(*assisted, 0u, assist_left);
+        if (assisted != nullptr) visit(*assisted, 0u, left);
     }
+    const velo_peer* assisted = nullptr;
+    uint32_t left = 0;
+};
+template <>
+class rma::CoopReader<FakeCore> {
+  public:
     [[nodiscard]] uint32_t ended_bytes(const Op& /*op*/) const { return ended; }
     [[nodiscard]] static uint32_t left_bytes(const Op& /*op*/) { return 5000; }
-    const velo_peer* assisted = nullptr;
-    uint32_t assist_left = 0;
     uint32_t ended = 0;
 };
 
@@ -102,7 +106,8 @@ class StallsAlone : public testing::Test {
     StallsAlone() { open(10); }
     void open(int seconds) {
         core_.emplace(seconds);
-        reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_, transfers_);
+        reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_owner_,
+                          coop_reader_, transfers_);
     }
     velo_peer& peer(uint32_t index) {
         velo_peer& found = peers_.of(VELO_PATH_ON_NODE, index);
@@ -112,7 +117,7 @@ class StallsAlone : public testing::Test {
     }
     void queues(velo_peer& to) {
         message_.total = 500;
-        to.pending.push_back(&message_);
+        to.sending.pending.push_back(&message_);
         queue_.waiting.push_back(&to);
     }
     State& transfer(velo_peer& with) {
@@ -157,7 +162,8 @@ class StallsAlone : public testing::Test {
     rma::RailDispatch<FakeCore> rails_;
     rma::Reserving<FakeCore> reserving_;
     rma::Atomics<FakeCore> atomics_;
-    rma::CoopCopy<FakeCore> coop_;
+    rma::CoopOwner<FakeCore> coop_owner_;
+    rma::CoopReader<FakeCore> coop_reader_;
     rma::Transfers<FakeCore> transfers_;
     std::optional<StallReporter<FakeCore>> reporter_;
     velo_send_t message_{};
@@ -184,13 +190,13 @@ TEST_F(StallsAlone, each_kind_of_work_that_moves_is_no_stall) {
     operation(peer(3), Op::Kind::kCoopBlock);
     State& get = transfer(peer(4));
     transfers_.waiting = {&get};
-    coop_.assisted = &peer(5);
+    coop_owner_.assisted = &peer(5);
     pass(60, [&] {
         ++message_.done;
         ++pull.received;
-        ++coop_.ended;
+        ++coop_reader_.ended;
         ++get.issued_bytes;
-        ++coop_.assist_left;
+        ++coop_owner_.left;
     });
     EXPECT_TRUE(core_->lines.empty());
 }
@@ -203,8 +209,8 @@ TEST_F(StallsAlone, each_kind_of_work_that_stands_still_is_reported_by_its_peer)
     transfers_.waiting = {&get};
     State& atomic = transfer(peer(5));
     atomics_.waiting = {&atomic};
-    coop_.assisted = &peer(6);
-    coop_.assist_left = 7;
+    coop_owner_.assisted = &peer(6);
+    coop_owner_.left = 7;
     peer(7);  // nothing waits for it
     pass(12);
     for (const char* rank : {"rank 11", "rank 12", "rank 13", "rank 14", "rank 15", "rank 16"})
@@ -239,7 +245,8 @@ TEST_F(StallsAlone, nothing_is_looked_at_where_no_report_is_wanted) {
 TEST_F(StallsAlone, signal_asks_for_what_waits_now) {
     core_.emplace(0);
     core_->options.params.dump_signal = SIGUSR2;
-    reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_, transfers_);
+    reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_owner_,
+                      coop_reader_, transfers_);
     queues(peer(1));
     pass(1);
     EXPECT_TRUE(core_->lines.empty());
@@ -254,7 +261,8 @@ TEST_F(StallsAlone, signal_asks_for_what_waits_now) {
 TEST_F(StallsAlone, signal_that_cannot_be_caught_is_said) {
     core_.emplace(0);
     core_->options.params.dump_signal = SIGKILL;
-    reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_, transfers_);
+    reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_owner_,
+                      coop_reader_, transfers_);
     EXPECT_EQ(reports_saying("cannot be caught"), 1u);
 }
 

@@ -1,5 +1,5 @@
-// Transfers alone: chunks by each way, over a node, a device and neighbours that do as the test says; what a device and
-// peers may report that was never begun.
+// Transfers, with the parts that move their chunks by copies, by the device and in messages, over a node, a device and
+// neighbours that do as the test says; and what a device and peers may report that was never begun.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -66,18 +66,13 @@ namespace velo {
 template <>
 class EngineMessages<rma::FakeCore> {
   public:
-    struct Push {
-        EngineHeader header;
-        uint64_t address;
-        uint64_t bytes;
-    };
     void reports_to(CookieOwner& /*owner*/) {}
-    void send_control(velo_peer& /*peer*/, const EngineHeader& header) { sent.push_back(header); }
-    void start_push(velo_peer& /*peer*/, const EngineHeader& header, uint64_t address, uint64_t bytes) {
-        pushes.push_back({header, address, bytes});
+    void send_control(velo_peer& /*peer*/, const PullHeader& header) { pulls.push_back(header); }
+    void put(velo_peer& /*peer*/, const PutDataHeader& header, uint64_t /*address*/, uint64_t /*bytes*/) {
+        puts.push_back(header);
     }
-    std::vector<EngineHeader> sent;
-    std::vector<Push> pushes;
+    std::vector<PullHeader> pulls;
+    std::vector<PutDataHeader> puts;
 };
 
 namespace rma {
@@ -131,7 +126,7 @@ class Atomics<FakeCore> {
     std::vector<std::pair<Status, uint64_t>> ended;
 };
 template <>
-class CoopCopy<FakeCore> {
+class CoopReader<FakeCore> {
   public:
     static constexpr uint32_t kBytesMin = 16u << 10;
     static constexpr uint32_t kBlockBytesMax = 64u << 20;
@@ -185,7 +180,7 @@ class TransfersAlone : public testing::Test {
         told.status = status;
         told.cookie = cookie;
         told.value = value;
-        transfers_.take_notifications();
+        on_device_.take_notifications();
     }
     [[nodiscard]] uint16_t posted_cookie(size_t i) const {
         return static_cast<uint16_t>(rails_.posted[i].first.cookie);
@@ -212,9 +207,13 @@ class TransfersAlone : public testing::Test {
     RailDispatch<FakeCore> rails_;
     Reserving<FakeCore> reserving_;
     Atomics<FakeCore> atomics_;
-    CoopCopy<FakeCore> coop_;
+    DeniedCopies<FakeCore> denied_{core_, peers_};
+    CoopReader<FakeCore> coop_;
+    CopiedChunks<FakeCore> copied_{core_, messages_};
+    DeviceOperations<FakeCore> on_device_{core_, pending_, rails_, reserving_, atomics_, denied_, copied_};
     FakeSink sink_;
-    Transfers<FakeCore> transfers_{core_, peers_, pending_, messages_, rails_, reserving_, atomics_, coop_};
+    Transfers<FakeCore> transfers_{core_,    pending_, messages_, rails_,  reserving_,
+                                   atomics_, denied_,  coop_,     copied_, on_device_};
     velo_peer near_, far_;
     void (*prepare_)(velo_rma_t&) = [](velo_rma_t&) {};
     std::deque<velo_rma_t> ops_;
@@ -239,6 +238,27 @@ TEST_F(TransfersAlone, handle_that_is_torn_is_not_believed_and_the_memory_is_loo
     ended(post(near_, VELO_RMA_PUT, 8), Status::kOk);
     EXPECT_EQ(remote_[0], std::byte{7}) << "and not 64 bytes further on";
     EXPECT_EQ(core_.counters.rma_finds, 1u);
+}
+
+/// A device may have no table to look into before it writes.
+TEST_F(TransfersAlone, handle_that_is_torn_is_not_given_to_the_device) {
+    prepare_ = [](velo_rma_t& op) { op.remote.nla[1] += 64; };
+    post(far_, VELO_RMA_GET, 8);
+    EXPECT_TRUE(rails_.posted.empty());
+    ASSERT_EQ(messages_.pulls.size(), 1u);
+    EXPECT_EQ(messages_.pulls[0].key, kKeyOfAddress);
+    EXPECT_EQ(messages_.pulls[0].nla, reinterpret_cast<uint64_t>(remote_.data()));
+}
+
+/// It says one address, and its owner's table another.
+TEST_F(TransfersAlone, handle_that_its_owners_table_contradicts_is_not_believed) {
+    prepare_ = [](velo_rma_t& op) {
+        op.remote.nla[0] += 64;
+        op.remote.check = check_of(op.remote);
+    };
+    local_[0] = std::byte{7};
+    ended(post(near_, VELO_RMA_PUT, 8), Status::kOk);
+    EXPECT_EQ(remote_[0], std::byte{7}) << "and not 64 bytes further on";
 }
 
 TEST_F(TransfersAlone, memory_that_is_nowhere_registered_ends_the_job_and_touches_nothing) {
@@ -301,27 +321,26 @@ TEST_F(TransfersAlone, chunk_that_the_device_has_no_room_for_is_kept_and_taken_l
 TEST_F(TransfersAlone, chunk_that_the_device_does_not_take_goes_in_messages) {
     rails_.says = Status::kUnsupported;
     const velo_rma_t& op = post(far_, VELO_RMA_GET, 1000);
-    ASSERT_EQ(messages_.sent.size(), 1u);
-    EXPECT_EQ(messages_.sent[0].opcode, Opcode::kPull);
-    EXPECT_EQ(messages_.sent[0].value, 1000u);
-    EXPECT_EQ(messages_.sent[0].nla, there_.nla);
-    transfers_.end(messages_.sent[0].cookie, Status::kOk, 0);
+    ASSERT_EQ(messages_.pulls.size(), 1u);
+    EXPECT_EQ(messages_.pulls[0].bytes, 1000u);
+    EXPECT_EQ(messages_.pulls[0].nla, there_.nla);
+    transfers_.end(messages_.pulls[0].cookie, Status::kOk, 0);
     ended(op, Status::kOk);
-    transfers_.end(messages_.sent[0].cookie, Status::kOk, 0);
+    transfers_.end(messages_.pulls[0].cookie, Status::kOk, 0);
     EXPECT_EQ(core_.events.operations.size(), 1u) << "a late answer finds nothing";
 }
 
 TEST_F(TransfersAlone, chunk_that_a_rail_failed_is_repeated_and_at_last_goes_in_guarded_messages) {
     const velo_rma_t& op = post(far_, VELO_RMA_GET, 1000);
-    for (size_t i = 0; messages_.sent.empty(); ++i) {
+    for (size_t i = 0; messages_.pulls.empty(); ++i) {
         ASSERT_LT(i, 20u);
         notify(posted_cookie(i), Status::kFailed);
     }
     EXPECT_EQ(rails_.posted.size(), 16u);
     EXPECT_EQ(rails_.posted[1].second, 1u) << "not by the rail that has just failed it";
     EXPECT_EQ(core_.counters.rma_repeated, 16u);
-    EXPECT_EQ(messages_.sent[0].guarded, 1) << "the memory may be gone";
-    transfers_.end(messages_.sent[0].cookie, Status::kOk, 0);
+    EXPECT_EQ(messages_.pulls[0].guarded, 1) << "the memory may be gone";
+    transfers_.end(messages_.pulls[0].cookie, Status::kOk, 0);
     ended(op, Status::kOk);
 }
 
@@ -351,8 +370,8 @@ TEST_F(TransfersAlone, first_failure_stays_and_nothing_more_is_issued) {
 TEST_F(TransfersAlone, put_that_is_refused_ends_when_its_memory_is_no_longer_read) {
     far_.direct = false;
     const velo_rma_t& op = post(far_, VELO_RMA_PUT, 1000);
-    ASSERT_EQ(messages_.pushes.size(), 1u);
-    const Cookie cookie = messages_.pushes[0].header.cookie;
+    ASSERT_EQ(messages_.puts.size(), 1u);
+    const Cookie cookie = messages_.puts[0].cookie;
     transfers_.end(cookie, Status::kBadMemory, 0);
     EXPECT_TRUE(core_.events.operations.empty());
     ASSERT_NE(pending_.find(cookie), nullptr);
@@ -366,18 +385,18 @@ TEST_F(TransfersAlone, owner_that_refuses_for_ever_is_asked_a_limited_number_of_
     const velo_rma_t& op = post(far_, VELO_RMA_GET, 1000);
     for (size_t i = 0; core_.events.operations.empty(); ++i) {
         ASSERT_LT(i, 100u);
-        transfers_.end(messages_.sent[i].cookie, Status::kAtuFault, 0);
+        transfers_.end(messages_.pulls[i].cookie, Status::kAtuFault, 0);
     }
-    EXPECT_EQ(messages_.sent.size(), 65u);
-    EXPECT_EQ(messages_.sent[1].key, kKeyOfAddress) << "the owner looks for the memory";
+    EXPECT_EQ(messages_.pulls.size(), 65u);
+    EXPECT_EQ(messages_.pulls[1].key, kKeyOfAddress) << "the owner looks for the memory";
     ended(op, Status::kAtuFault);
 }
 
 TEST_F(TransfersAlone, direct_copy_that_finds_no_memory_is_repeated_in_guarded_messages) {
     core_.system.says = Status::kBadMemory;
     post(near_, VELO_RMA_GET, 100);
-    ASSERT_EQ(messages_.sent.size(), 1u);
-    EXPECT_EQ(messages_.sent[0].guarded, 1);
+    ASSERT_EQ(messages_.pulls.size(), 1u);
+    EXPECT_EQ(messages_.pulls[0].guarded, 1);
     EXPECT_EQ(core_.counters.rma_guarded, 1u);
     EXPECT_TRUE(near_.direct);
 }
@@ -387,8 +406,13 @@ TEST_F(TransfersAlone, kernel_that_permits_no_copies_is_reported_once_and_asked_
     post(near_, VELO_RMA_PUT, 100);
     post(near_, VELO_RMA_PUT, 100);
     EXPECT_FALSE(near_.direct);
-    EXPECT_EQ(messages_.pushes.size(), 2u);
+    EXPECT_EQ(messages_.puts.size(), 2u);
     EXPECT_EQ(core_.counters.rma_fallbacks, 1u);
+    velo_peer another;
+    another.path = VELO_PATH_ON_NODE;
+    another.direct = true;
+    post(another, VELO_RMA_PUT, 100);
+    EXPECT_EQ(core_.counters.rma_fallbacks, 2u);
     ASSERT_EQ(core_.lines.size(), 1u);
     EXPECT_NE(core_.lines[0].find("does not permit direct copies"), std::string::npos);
 }
@@ -397,7 +421,7 @@ TEST_F(TransfersAlone, operation_of_another_part_is_told_to_that_and_one_lost_wi
     prepare_ = [](velo_rma_t& op) { op.owner = 1; };
     far_.direct = false;
     velo_rma_t& op = post(far_, VELO_RMA_GET, 1000);
-    transfers_.end(messages_.sent[0].cookie, Status::kPeerDead, 0);
+    transfers_.end(messages_.pulls[0].cookie, Status::kPeerDead, 0);
     EXPECT_EQ(sink_.all_fetched, (decltype(sink_.all_fetched){{&op, Status::kPeerDead}}));
     EXPECT_EQ(sink_.gone, 1);
     EXPECT_TRUE(core_.jobs_ended.empty());
