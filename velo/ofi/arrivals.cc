@@ -41,6 +41,8 @@ void Arrivals::completed(const fi_cq_data_entry& entry, fi_addr_t from) {
     if (context == nullptr) return;
     if (context->kind == Context::Kind::kFrame) return transmitter_.sent(reinterpret_cast<Frame&>(*context));
     if (context->kind == Context::Kind::kOperation) return rma_.completed(*context, 0);
+    VELO_DCHECK(context->kind == Context::Kind::kBuffer, "a completion of kind %u",
+                static_cast<unsigned>(context->kind));
     auto& buffer = reinterpret_cast<ReceiveBuffer&>(*context);
     const auto* at = static_cast<const std::byte*>(entry.buf);
     // A buffer may come back by itself, without a message.

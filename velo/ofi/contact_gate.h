@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/device/device.h"
 
 namespace velo::ofi {
@@ -34,7 +35,10 @@ class ContactSender {
     [[nodiscard]] constexpr bool blocks() const { return state_ != State::kIdle; }
     [[nodiscard]] constexpr bool to_resend() const { return state_ == State::kCalled; }
     /// The packet left, for the first time or again.
-    constexpr void sent() { state_ = State::kUnanswered; }
+    constexpr void sent() {
+        VELO_DCHECK(state_ != State::kUnanswered, "a second packet leaves before the first was answered");
+        state_ = State::kUnanswered;
+    }
     /// Answers that fit no packet change nothing.
     constexpr void admitted() {
         if (state_ == State::kUnanswered) state_ = State::kIdle;
@@ -60,6 +64,9 @@ class ContactGate {
     }
     /// A contact packet came. True: it is admitted, and its sender must be notified; false: drop it.
     [[nodiscard]] bool arrived(DeviceAddr peer) {
+        VELO_DCHECK(peer < peers_.size(), "peer %u of %zu", uint32_t{peer}, peers_.size());
+        VELO_DCHECK(taken_ + set_aside_ <= slots_, "%u slots taken and %u set aside, of %u", taken_,
+                    set_aside_, slots_);
         Peer& of = peers_[peer];
         if (of.place == Place::kCalled) {
             remove(called_, peer);
@@ -75,13 +82,18 @@ class ContactGate {
         return false;
     }
     /// An admitted packet has left the mailbox.
-    void left() { --taken_; }
+    void left() {
+        VELO_CHECK(taken_ != 0, "a packet leaves a contact slot, of %u, of which none is taken", slots_);
+        --taken_;
+    }
     /// The next sender to call, whose slot is set aside until `expires_ns`; kNoAddr: none.
     [[nodiscard]] DeviceAddr next_call(uint64_t expires_ns) {
         if (waiting_.first == kNoAddr || taken_ + set_aside_ >= slots_) return kNoAddr;
         const DeviceAddr peer = waiting_.first;
         remove(waiting_, peer);
         append(called_, peer, Place::kCalled);
+        VELO_DCHECK(called_.first == peer || peers_[peers_[peer].before].expires_ns <= expires_ns,
+                    "the call of peer %u expires before an earlier one", uint32_t{peer});
         peers_[peer].expires_ns = expires_ns;
         ++set_aside_;
         return peer;
@@ -89,6 +101,7 @@ class ContactGate {
     /// Gives slots back that were set aside until now or before.
     void expire(uint64_t now_ns) {
         while (called_.first != kNoAddr && peers_[called_.first].expires_ns <= now_ns) {
+            VELO_DCHECK(set_aside_ != 0, "a call expires, of %u slots", slots_);
             remove(called_, called_.first);
             --set_aside_;
         }
@@ -126,6 +139,7 @@ class ContactGate {
     };
 
     void append(List& list, DeviceAddr peer, Place place) {
+        VELO_DCHECK(peers_[peer].place == Place::kNone, "peer %u is in a list already", uint32_t{peer});
         peers_[peer].place = place;
         peers_[peer].before = list.last;
         peers_[peer].behind = kNoAddr;
@@ -134,6 +148,9 @@ class ContactGate {
     }
     void remove(List& list, DeviceAddr peer) {
         const Peer& of = peers_[peer];
+        VELO_DCHECK(
+            (of.before == kNoAddr) == (list.first == peer) && (of.behind == kNoAddr) == (list.last == peer),
+            "peer %u is not where its links say", uint32_t{peer});
         (of.before == kNoAddr ? list.first : peers_[of.before].behind) = of.behind;
         (of.behind == kNoAddr ? list.last : peers_[of.behind].before) = of.before;
         peers_[peer].place = Place::kNone;

@@ -43,6 +43,7 @@ class Frames {
 
     /// Only where free() is not 0.
     [[nodiscard]] Frame* take(DeviceAddr to, uint32_t packets) {
+        VELO_DCHECK(free_ != nullptr && used_ < kCount, "%u frames are in use", used_);
         Frame* frame = free_;
         free_ = frame->next;
         ++used_;
@@ -52,6 +53,7 @@ class Frames {
         return frame;
     }
     void put(Frame& frame) {
+        VELO_DCHECK(&frame != free_ && &frame - frames_.data() < kCount, "a frame is free already");
         frame.next = free_;
         free_ = &frame;
         --used_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "velo/base/check.h"
 #include "velo/os/shared_segment.h"
 
 namespace velo::ofi {
@@ -41,6 +42,8 @@ size_t Mailbox::extend() {
 }
 
 void Mailbox::post(ReceiveBuffer& buffer) {
+    VELO_DCHECK(!buffer.posted && buffer.state.unread() == 0, "a buffer with %u packets is posted",
+                buffer.state.unread());
     iovec part = {buffer.memory.get(), space_.buffer_bytes()};
     void* descriptor = Endpoint::descriptor(buffer.registration);
     fi_msg message = {};
@@ -83,6 +86,7 @@ bool Mailbox::holds(const ReceiveBuffer& buffer, const std::byte* at, size_t byt
 
 void Mailbox::arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, uint32_t packets, DeviceAddr from,
                       bool contact) {
+    VELO_DCHECK(holds(buffer, at, bytes), "a message of %zu bytes lies outside of its buffer", bytes);
     buffer.state.arrived(static_cast<size_t>(at - buffer.memory.get()), bytes, packets);
     if (packets == 0) {
         // The buffer may have been given back, and this message alone have been missing.
@@ -98,12 +102,17 @@ void Mailbox::arrived(ReceiveBuffer& buffer, const std::byte* at, size_t bytes, 
 void Mailbox::given_back(ReceiveBuffer& buffer) {
     if (!buffer.posted) return;
     buffer.posted = false;
+    VELO_DCHECK(posted_ != 0, "one of %zu buffers is given back, of none", buffers_.size());
     if (--posted_ == 0) ++starved_;
     buffer.state.given_back();
     if (buffer.state.spent()) reuse(buffer);
 }
 
 void Mailbox::read(Arrival& arrival, uint32_t packets) {
+    VELO_DCHECK(packets != 0 && packets <= arrival.packets, "%u packets are read of %u", packets,
+                arrival.packets);
+    VELO_DCHECK(arrival.run == 0 || packets <= arrival.run, "%u packets are read of a run of %u", packets,
+                arrival.run);
     ReceiveBuffer& buffer = *arrival.buffer;
     if (arrival.run == 0) {
         arrival.at += packets * kPacketBytes;
@@ -119,6 +128,7 @@ void Mailbox::read(Arrival& arrival, uint32_t packets) {
 }
 
 bool Mailbox::advance() {
+    VELO_DCHECK(first_ != behind_, "a packet is advanced that was not shown");
     Arrival& arrival = front();
     const bool contact = arrival.contact;
     read(arrival, 1);
@@ -126,6 +136,8 @@ bool Mailbox::advance() {
 }
 
 uint32_t Mailbox::take_run(std::byte* to, uint32_t packets_max) {
+    VELO_DCHECK(first_ != behind_ && packets_max != 0, "a run of %u packets is taken that was not shown",
+                packets_max);
     Arrival& arrival = front();
     if (arrival.contact) return 0;
     if (arrival.run != 0) {
@@ -157,6 +169,8 @@ const Packet* Mailbox::shown(const std::byte* at) {
 
 void Mailbox::begin_run(Arrival& arrival) {
     arrival.run = run_packets(arrival.at);
+    VELO_DCHECK(arrival.run <= arrival.packets, "a run of %u packets in a message of %u", arrival.run,
+                arrival.packets);
     arrival.payload = arrival.at + kPacketBytes;
 }
 
@@ -167,6 +181,8 @@ const Packet* Mailbox::shown_of_run(const Arrival& arrival) {
 }
 
 void Mailbox::grow() {
+    VELO_CHECK(behind_ - first_ == arrivals_.size() && std::has_single_bit(arrivals_.size()),
+               "%zu places for messages are too few", arrivals_.size());
     std::vector<Arrival> larger(arrivals_.size() * 2);
     for (uint64_t at = first_; at != behind_; ++at) {
         larger[at & (larger.size() - 1)] = arrivals_[at & (arrivals_.size() - 1)];

@@ -23,6 +23,8 @@ void PathWatch::posted(DeviceAddr peer) {
 }
 
 void PathWatch::list(DeviceAddr peer) {
+    VELO_CHECK(peer < paths_.size() && !paths_[peer].listed, "the path to peer %u is listed twice",
+               uint32_t{peer});
     Path& path = paths_[peer];
     path.listed = true;
     path.silent_ns = 0;

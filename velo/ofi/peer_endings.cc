@@ -58,6 +58,8 @@ void PeerEndings::ended(DeviceAddr addr, base::Ending ending, const char* why) {
     log_(ending == base::Ending::kNone ? 1 : 2, "the peer of node %u, VPID %u has ended: %s", peer.facts.node,
          peer.facts.vpid, why);
     ++count_;
+    VELO_CHECK(count_ <= peers_.size(), "%u peers have ended, of %u", static_cast<unsigned>(count_),
+               uint32_t{peers_.size()});
     peer.dead = true;
     peer.ending = ending;
     transmitter_.peer_died(peer);

@@ -18,6 +18,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "velo/base/check.h"
+
 namespace velo::ofi {
 
 class PeerHealth {
@@ -40,6 +42,7 @@ class PeerHealth {
     static constexpr uint32_t kPingsInTimeout = 20;
     /// Pings that a silent peer can find at most: at 1, 2, 4, 8 and 16 of the 20 parts of the timeout.
     static constexpr uint32_t kPingsUnanswered = 5;
+    static_assert(1u << (kPingsUnanswered - 1) < kPingsInTimeout);
     static constexpr uint32_t kProbeShare = 4;
 
     explicit constexpr PeerHealth(uint64_t timeout_ns)
@@ -75,7 +78,10 @@ class PeerHealth {
         if (peer.pings < kPingsUnanswered && silence_ns >= ping_ns_ << peer.pings) return Due::kPing;
         return silence_ns >= timeout_ns_ / kProbeShare ? Due::kProbe : Due::kNothing;
     }
-    static constexpr void pinged(Peer& peer) { ++peer.pings; }
+    static constexpr void pinged(Peer& peer) {
+        VELO_DCHECK(peer.pings < kPingsUnanswered, "a silent peer is pinged after %u pings", peer.pings);
+        ++peer.pings;
+    }
     /// Something other than the peer says that it runs.
     constexpr void runs(Peer& peer) const {
         peer.silent_since_ns = heard_ns_;

@@ -44,6 +44,7 @@ Status PeerTable::know(const Address& address, DeviceAddr& out, base::Failure* f
     while (peers_.size() > with_room_) with_room_ += mailbox_.extend() / kControlBytesPerPeer;
     by_source_[source_of(head.node, head.vpid)] = addr;
     by_token_[head.token] = addr;
+    VELO_CHECK(by_token_.size() == peers_.size(), "%zu tokens of %zu peers", by_token_.size(), peers_.size());
     gate_.know(addr);
     out = addr;
     return Status::kOk;

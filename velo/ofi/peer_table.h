@@ -101,7 +101,10 @@ class PeerTable {
     }
 
     [[nodiscard]] DeviceAddr size() const { return static_cast<DeviceAddr>(peers_.size()); }
-    [[nodiscard]] Peer& operator[](DeviceAddr addr) { return *peers_[addr]; }
+    [[nodiscard]] Peer& operator[](DeviceAddr addr) {
+        VELO_DCHECK(addr < peers_.size(), "device address %u of %zu", uint32_t{addr}, peers_.size());
+        return *peers_[addr];
+    }
     [[nodiscard]] const Peer& operator[](DeviceAddr addr) const { return *peers_[addr]; }
     /// An address that the caller was given, as far as this process's own code keeps to that.
     [[nodiscard]] Peer& checked(DeviceAddr addr) {

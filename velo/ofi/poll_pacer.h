@@ -17,6 +17,7 @@ class PollPacer {
     static constexpr uint64_t kIdleIntervalNs = 7'000;
     /// Messages that came keep the rate up for so long: a reply and the next message are within it.
     static constexpr uint64_t kLingerNs = 100'000;
+    static_assert(kIdleIntervalNs < kLingerNs);
 
     explicit constexpr PollPacer(uint64_t idle_interval_ns = kIdleIntervalNs) : idle_interval_ns_(idle_interval_ns) {}
 

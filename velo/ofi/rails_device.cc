@@ -38,6 +38,7 @@ RailsDevice::RailsDevice(const DeviceConfig& config, std::vector<Choice> choices
         networks_.push_back(network_of(rail->endpoint()));
     }
     name_ += ")";
+    VELO_CHECK(networks_.size() == rails(), "%zu networks of %u rails", networks_.size(), rails());
 }
 
 size_t RailsDevice::address(std::span<std::byte> out) const {
@@ -86,6 +87,7 @@ void RailsDevice::choose_routes(DeviceAddr peer, const RailsAddress& address) {
 
 /// A port takes its own rail where that is one of `rails`, and otherwise one of these.
 RailsDevice::Routes RailsDevice::spread(const std::vector<uint8_t>& rails) const {
+    VELO_CHECK(!rails.empty() && rails.front() == 0, "%zu rails meet, without the first one", rails.size());
     Routes routes = {};
     for (uint8_t port = 0; port < routes.size(); ++port) {
         const auto rail = static_cast<uint8_t>(port % this->rails());
@@ -194,6 +196,7 @@ DeviceCounters RailsDevice::counters() const {
 }
 
 DeviceCounters RailsDevice::rail_counters(uint32_t rail) const {
+    VELO_CHECK(rail < rails(), "rail %u of %u", rail, rails());
     DeviceCounters counters;
     if (rail == 0) return first_.counters();
     others_[rail - 1]->rma().add_counters(counters);

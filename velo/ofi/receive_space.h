@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "velo/base/check.h"
 #include "velo/wire/packet.h"
 
 namespace velo::ofi {
@@ -34,6 +35,7 @@ inline constexpr uint32_t kPartPacketsMin = 64;
 inline constexpr uint32_t kPartPacketsStep = 32;
 inline constexpr uint32_t kPartPacketsMax = 640;
 inline constexpr size_t kPartBytesMax = kPartPacketsMax * kPacketBytes;
+static_assert(kPartPacketsMin % kPartPacketsStep == 0 && kPartPacketsMax % kPartPacketsStep == 0);
 
 class ReceiveSpace {
   public:
@@ -54,6 +56,8 @@ class ReceiveSpace {
         // buffers x b >= needed + b - 64, so b >= (needed - 64) / (buffers - 1).
         const size_t needed = mailbox + control_bytes_ + buffers_ * tail;
         buffer_bytes_ = std::max(round_up((needed + buffers_ - 2) / (buffers_ - 1)), part_bytes_);
+        VELO_CHECK(posted_bytes() >= bytes_needed(), "%u buffers of %zu bytes are too few for %u slots",
+                   buffers_, buffer_bytes_, slots_);
     }
 
     /// Packets of the longest message to a mailbox of this number of slots.
@@ -90,7 +94,10 @@ class ReceiveSpace {
 /// the provider's until every byte before the end of its last message has been reported.
 class BufferState {
   public:
-    constexpr void posted() { *this = {}; }
+    constexpr void posted() {
+        VELO_DCHECK(unread_ == 0, "a buffer with %u packets is posted", unread_);
+        *this = {};
+    }
     /// A message at [offset, offset + bytes) is there, `packets` of which will be read. One whose length is no multiple
     /// of a packet's may be followed by a gap.
     constexpr void arrived(size_t offset, size_t bytes, uint32_t packets) {
@@ -98,7 +105,10 @@ class BufferState {
         end_ = std::max(end_, offset + bytes);
         unread_ += packets;
     }
-    constexpr void read(uint32_t packets) { unread_ -= packets; }
+    constexpr void read(uint32_t packets) {
+        VELO_DCHECK(packets <= unread_, "%u packets are read of %u", packets, unread_);
+        unread_ -= packets;
+    }
     /// The provider uses it for no further message.
     constexpr void given_back() { given_back_ = true; }
     /// A message was lost in it, so that it is not known any more when the provider is done with it.

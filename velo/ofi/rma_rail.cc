@@ -25,6 +25,8 @@ void RmaRail::know(DeviceAddr peer, std::span<const std::byte> name) {
 }
 
 Status RmaRail::post(const RmaOperation& operation, const DevicePeer& facts, bool dead) {
+    VELO_DCHECK(operation.peer < peers_.size() && !peers_[operation.peer].name.empty(),
+                "peer %u has no such rail", uint32_t{operation.peer});
     Peer& peer = peers_[operation.peer];
     if (peer.at == FI_ADDR_NOTAVAIL && !dead) peer.at = endpoint_.insert(peer.name);
     if (peer.at == FI_ADDR_NOTAVAIL && !dead) return Status::kNoResource;

@@ -23,6 +23,7 @@ RmaUnit::RmaUnit(const Endpoint& endpoint, uint32_t ports)
       operations_(size_t{ports} * kPortOperationsMax),
       port_operations_(ports, 0),
       key_state_(base::random_token()) {
+    VELO_CHECK(ports >= 1, "%u ports", ports);
     for (Operation& operation : operations_) free_.push_back(&operation);
 }
 
@@ -68,6 +69,8 @@ Status RmaUnit::register_at(void* base, size_t bytes, uint32_t access, uint64_t 
     out = {.nla = endpoint_.virtual_addresses() ? first : 0, .bytes = bytes, .key = key, .access = access};
     registrations_.emplace(key, std::move(memory));
     published_.emplace(key, out);
+    VELO_CHECK(registrations_.size() == published_.size(), "%zu registrations, of which %zu are published",
+               registrations_.size(), published_.size());
     return Status::kOk;
 }
 
@@ -120,6 +123,8 @@ Status RmaUnit::post(const RmaOperation& what, fi_addr_t to, const DevicePeer& f
 
 ssize_t RmaUnit::start(Operation& operation) {
     const RmaOperation& what = operation.what;
+    VELO_DCHECK(operation.place == Place::kFree || operation.place == Place::kWaiting,
+                "an operation begins twice");
     operation.place = Place::kProvider;
     const ssize_t result = begin(operation);
     if (result != 0) return result;
@@ -216,6 +221,8 @@ void RmaUnit::give_up(DeviceAddr peer, Status status) {
 /// The place of an operation that the provider still has is kAbandoned.
 void RmaUnit::end(Operation& operation, Status status) {
     const RmaOperation& what = operation.what;
+    VELO_DCHECK(under_way_ != 0 && port_operations_[what.port] != 0, "an operation of port %u ends, of none",
+                what.port);
     --under_way_;
     counters_.rma_completed += status == Status::kOk;
     counters_.rma_bytes += status == Status::kOk ? what.bytes : 0;
@@ -235,6 +242,7 @@ void RmaUnit::end(Operation& operation, Status status) {
 }
 
 void RmaUnit::release(Operation& operation) {
+    VELO_DCHECK(free_.size() < operations_.size(), "%zu operations are free", free_.size());
     operation.local.reset();
     operation.place = Place::kFree;
     free_.push_back(&operation);
@@ -242,6 +250,8 @@ void RmaUnit::release(Operation& operation) {
 
 bool RmaUnit::poll_notification(Notification& notification) {
     if (told_.empty()) return false;
+    VELO_DCHECK(port_operations_[told_.front().port] != 0, "an operation of port %u is told twice",
+                told_.front().port);
     notification = told_.front().notification;
     --port_operations_[told_.front().port];
     told_.pop_front();

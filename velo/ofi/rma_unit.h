@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/device/device.h"
 #include "velo/ofi/endpoint.h"
 
@@ -93,6 +94,8 @@ class RmaUnit {
     ssize_t begin(Operation& operation);
     void give_up(DeviceAddr peer, Status status);
     void left_provider(DeviceAddr peer) {
+        VELO_DCHECK(peer < moving_.size() && moving_[peer].count != 0,
+                    "an operation of peer %u ends, of none", uint32_t{peer});
         --moving_[peer].count;
         moving_[peer].still_ns = 0;
     }

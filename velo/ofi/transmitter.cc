@@ -18,6 +18,8 @@ bool Transmitter::refused(ssize_t result, DeviceAddr to) {
 
 /// The provider has not taken what send() accepted: progress() tries again, and nothing overtakes it.
 void Transmitter::hold(DeviceAddr to, Frame* frames) {
+    VELO_CHECK(peers_[to].out.held == nullptr && frames != nullptr,
+               "frames overtake those that peer %u waits for", uint32_t{to});
     peers_[to].out.held = frames;
     drive(to);
 }
@@ -33,6 +35,7 @@ bool Transmitter::send_hello(DeviceAddr to) {
     if (!peers_.resolve(to)) return false;
     std::array<Packet, kHelloSlotsMax> slots;
     const uint32_t count = write_hello({.receiver_token = peer.token, .sender = own_}, source_, slots);
+    VELO_CHECK(!peer.out.hello_sent && peer.out.messages == 0, "a second hello to peer %u", uint32_t{to});
     if (!transmit(to, slots.data(), count)) return false;
     peer.out.hello_sent = true;
     peer.out.messages = 0;
@@ -100,6 +103,7 @@ void Transmitter::contact_called(DeviceAddr by) {
 }
 
 void Transmitter::close(base::Ending ending) {
+    VELO_CHECK(!closing_, "the last word is said twice");
     closing_ = true;
     ending_ = ending;
     for (DeviceAddr to = 0; to < peers_.size(); ++to) {

@@ -133,6 +133,8 @@ inline bool Transmitter::transmit_frame(Frame& frame) {
 
 /// Sends slots that stay the caller's; `completion`: the provider is to report when it is done with them.
 inline bool Transmitter::transmit(DeviceAddr to, const Packet* slots, uint32_t count, bool completion) {
+    VELO_DCHECK(count != 0 && peers_[to].at != FI_ADDR_NOTAVAIL, "%u packets to a peer that is not resolved",
+                count);
     const size_t bytes = count * kPacketBytes;
     if (bytes <= endpoint_.inject_bytes() && !completion) {
         Peer& peer = peers_[to];
@@ -152,6 +154,7 @@ inline bool Transmitter::transmit(DeviceAddr to, const Packet* slots, uint32_t c
 /// Writes packets [first, first + count) of a send, which is one message of the provider. Returns its slots.
 inline uint32_t Transmitter::fill_part(Peer::Outgoing& out, Packet* slots, uint32_t first, uint32_t count,
                                        bool contact, const PacketFill& fill) {
+    VELO_DCHECK(!contact || (first == 0 && count == 1), "%u packets fill a contact slot", count);
     const uint64_t own = source_ | uint64_t{contact} << PacketStatus::kContactBit;
     const uint32_t written = write_part(slots, fill, first, count, own, out.packets);
     out.packets = static_cast<uint8_t>(out.packets + count);
