@@ -57,6 +57,8 @@ class ChunkedMemory {
         }
         if (chunk == nullptr) return nullptr;
         auto* const piece = new (reinterpret_cast<std::byte*>(chunk) + chunk->used_bytes) Piece{chunk};
+        VELO_DCHECK(needed <= chunk->bytes - chunk->used_bytes, "%zu bytes in a chunk of %zu", needed,
+                    chunk->bytes);
         chunk->used_bytes += static_cast<uint32_t>(needed);
         ++chunk->pieces;
         return piece + 1;
@@ -95,6 +97,8 @@ class ChunkedMemory {
         list = chunk;
     }
     static void unlink(Chunk*& list, Chunk* chunk) {
+        VELO_DCHECK((chunk->before == nullptr ? list : chunk->before->after) == chunk,
+                    "a chunk is in another list");
         (chunk->before == nullptr ? list : chunk->before->after) = chunk->after;
         if (chunk->after != nullptr) chunk->after->before = chunk->before;
     }

@@ -45,6 +45,11 @@ enum class PeerEvent : uint8_t { kLeft, kClosed, kFailed };
     return state;
 }
 
+static_assert(after(PeerState::kClosed, PeerEvent::kFailed) == PeerState::kClosed);
+static_assert(after(PeerState::kFailed, PeerEvent::kClosed) == PeerState::kFailed);
+static_assert(!has_ended(PeerState::kLeft) &&
+              after(PeerState::kLeft, PeerEvent::kFailed) == PeerState::kFailed);
+
 /// Something that was accepted, by what it lacks. A message of the peer that lies in this process lacks nothing.
 enum class Owed : uint8_t {
     kArrival,  ///< from here, and not yet in memory that its receiver holds

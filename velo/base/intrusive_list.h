@@ -15,6 +15,8 @@ struct IntrusiveList {
 
     [[nodiscard]] bool empty() const { return front == nullptr; }
     void push_back(T& element) {
+        VELO_DCHECK((front == nullptr) == (back == nullptr) && back != &element,
+                    "an element is here already");
         element.next = nullptr;
         element.previous = back;
         if (back == nullptr) {
@@ -25,6 +27,8 @@ struct IntrusiveList {
         back = &element;
     }
     void push_front(T& element) {
+        VELO_DCHECK((front == nullptr) == (back == nullptr) && front != &element,
+                    "an element is here already");
         element.next = front;
         element.previous = nullptr;
         if (front == nullptr) {

@@ -1,6 +1,8 @@
 /// First-in first-out queue of elements that carry their own link; neither allocates nor owns.
 #pragma once
 
+#include "velo/base/check.h"
+
 namespace velo::base {
 
 /// `T` has a member `T* next`. An element is in at most one queue at a time. Thread: the owner's.
@@ -11,6 +13,8 @@ class IntrusiveQueue {
     [[nodiscard]] T* front() const { return head_; }
 
     void push_back(T* element) {
+        VELO_DCHECK(head_ == nullptr || (tail_ != element && tail_->next == nullptr),
+                    "an element is here already");
         element->next = nullptr;
         if (head_ == nullptr) {
             head_ = element;
@@ -21,6 +25,7 @@ class IntrusiveQueue {
     }
 
     void push_front(T* element) {
+        VELO_DCHECK(head_ != element, "an element is here already");
         element->next = head_;
         if (head_ == nullptr) tail_ = element;
         head_ = element;

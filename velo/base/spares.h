@@ -4,6 +4,8 @@
 #include <deque>
 #include <vector>
 
+#include "velo/base/check.h"
+
 namespace velo::base {
 
 /// Thread: the owner's. An object stays where it is. Throws std::bad_alloc.
@@ -20,7 +22,10 @@ class Spares {
         free_.pop_back();
         return taken;
     }
-    void give_back(T& taken) noexcept { free_.push_back(&taken); }
+    void give_back(T& taken) noexcept {
+        VELO_DCHECK(free_.size() < all_.size(), "one of %zu is given back twice", all_.size());
+        free_.push_back(&taken);
+    }
 
   private:
     std::deque<T> all_;

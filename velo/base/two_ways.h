@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdint>
 
+#include "velo/base/check.h"
+
 namespace velo::base {
 
 /// Pure. Ways are false and true.
@@ -41,7 +43,10 @@ class TwoWays {
           left_(numbers.first),
           between_(numbers.between_min / 2),
           chosen_(first),
-          way_(first) {}
+          way_(first) {
+        VELO_CHECK(numbers.between_min >= 2 && numbers.between_max >= numbers.between_min,
+                   "%u to %u things between two trials", numbers.between_min, numbers.between_max);
+    }
 
     /// The way of the next thing.
     [[nodiscard]] bool way() const { return way_; }
@@ -67,6 +72,7 @@ class TwoWays {
 
   private:
     void end_window(uint64_t ns) {
+        VELO_DCHECK(windows_ < kWindows && left_ == 0, "window %u of a trial of %u", windows_, kWindows);
         best_ns_[way_] = std::min(best_ns_[way_], ns);
         done_ = 0;
         ++windows_;

@@ -43,6 +43,17 @@ namespace velo {
     return CreditTag::kCredits;
 }
 
+/// Whether each kind of control packet has a tag that is read as that kind.
+[[nodiscard]] constexpr bool tags_are_read_back() {
+    for (uint8_t i = 0; i < flowctl::kControlKinds; ++i) {
+        const auto kind = static_cast<flowctl::ControlKind>(i);
+        flowctl::ControlKind read = {};
+        if (!control_kind(static_cast<uint8_t>(credit_tag(kind)), read) || read != kind) return false;
+    }
+    return true;
+}
+static_assert(tags_are_read_back());
+
 /// Owns the state machine and the channel's counters, instead of referring to them: the channel asks both for each
 /// message, and a member of a member costs no load. An event of a peer that breaks the protocol is counted as malformed
 /// and changes nothing.

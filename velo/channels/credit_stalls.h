@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/device/device.h"
 
 namespace velo {
@@ -39,6 +40,7 @@ class CreditStalls {
         if (peer >= peers_.size() || !peers_[peer].waits) return;
         Peer& entry = peers_[peer];
         const uint64_t ns = now_ns - std::min(now_ns, entry.since_ns);
+        VELO_DCHECK(waiting_ != 0, "a wait for peer %u ends, of none", uint32_t{peer});
         entry.waits = false;
         entry.ns += ns;
         ns_ += ns;

@@ -191,6 +191,7 @@ Status PacketChannel<D, Clock>::send(DeviceAddr to, velo_send_t& send) {
 
 template <class D, class Clock>
 Status PacketChannel<D, Clock>::send_part(DeviceAddr to, velo_send_t& send, Parts parts) {
+    VELO_DCHECK(send.done <= send.total, "%u of %u bytes have left", send.done, send.total);
     const uint32_t left = send.total - send.done;
     const uint32_t wanted = send.total == 0 ? 1 : packets_for(left);
     const uint32_t part_max = std::min(wanted, send_packets_max_);
@@ -261,6 +262,7 @@ Status PacketChannel<D, Clock>::send_together(DeviceAddr to, std::span<velo_send
     control_.counters().messages_sent += sends.size();
     control_.flow().packets_sent(to, packets);
     for (velo_send_t* send : sends) {
+        VELO_DCHECK(send->done == 0, "a message of which %u bytes have left goes with others", send->done);
         send->done = send->total;
         if (send->stalled) stall_ended(to);
     }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/base/copy.h"
 #include "velo/base/ids.h"
 #include "velo/wire/packet.h"
@@ -38,12 +39,17 @@ class Reassembly {
     void know(DeviceAddr peer) {
         if (!knows(peer)) peers_.resize(peer + 1);
     }
-    [[nodiscard]] Message& of(DeviceAddr peer) { return peers_[peer]; }
+    [[nodiscard]] Message& of(DeviceAddr peer) {
+        VELO_DCHECK(knows(peer), "peer %u of %zu", uint32_t{peer}, peers_.size());
+        return peers_[peer];
+    }
     /// Bytes of a message whose rest has not come.
     [[nodiscard]] uint32_t partial_bytes(DeviceAddr peer) const { return knows(peer) ? peers_[peer].bytes : 0; }
 
     /// Appends a packet's payload. False: the message is too long, and `broken` from here on.
     [[nodiscard]] bool append(Message& message, const std::byte* payload, uint32_t length) {
+        VELO_DCHECK(length <= kPayloadBytes && message.bytes <= message_bytes_max_, "%u bytes after %u",
+                    length, message.bytes);
         if (message.broken) return true;
         if (length > message_bytes_max_ - message.bytes) {
             message.broken = true;
@@ -64,6 +70,7 @@ class Reassembly {
         const uint32_t packets_max = (message_bytes_max_ - message.bytes) / static_cast<uint32_t>(kPayloadBytes);
         if (message.broken || packets_max == 0) return 0;
         const uint32_t taken = take(end_of(message), packets_max);
+        VELO_DCHECK(taken <= packets_max, "a run of %u packets, of at most %u", taken, packets_max);
         message.bytes += taken * static_cast<uint32_t>(kPayloadBytes);
         return taken;
     }

@@ -7,6 +7,7 @@
 
 #include <span>
 
+#include "velo/base/check.h"
 #include "velo/base/copy.h"
 #include "velo/channels/gather.h"
 #include "velo/channels/peer_report.h"
@@ -46,6 +47,8 @@ class RingChannel {
 
 template <class OnNode>
 Status RingChannel<OnNode>::send(shm::PeerIndex to, velo_send_t& send) {
+    VELO_DCHECK(send.total == send.bytes[0] + send.bytes[1], "%u bytes in parts of %u and %u", send.total,
+                send.bytes[0], send.bytes[1]);
     Status status = Status::kOk;
     const auto room = on_node_.reserve(to, send.total, status);
     if (room.first == nullptr) return status;

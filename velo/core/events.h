@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/base/lock.h"
 #include "velo/base/status.h"
 #include "velo/velo_match.h"
@@ -70,6 +71,7 @@ class Events {
     void deliver() {
         ++delivering_;
         while (next_ != queue_.size()) {
+            VELO_DCHECK(next_ < queue_.size(), "event %zu of %zu", next_, queue_.size());
             const Event event = std::move(queue_[next_++]);
             if (next_ == queue_.size()) {
                 queue_.clear();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/core/peer.h"
 
 namespace velo {
@@ -25,12 +26,16 @@ class Peers {
 
     /// Forgets the peer's index, which may become another's.
     void remove_on_node(const velo_peer& peer) {
+        VELO_CHECK(peer.index < on_node_.size() && on_node_[peer.index] == &peer, "peer %u is another one",
+                   peer.index);
         on_node_[peer.index] = nullptr;
         recent_ = {};
     }
     /// Makes the entry fit for another process, in place: callers further up may still look at its queues, which are
     /// empty.
     void recycle(velo_peer& peer) {
+        VELO_CHECK(peer.sending.pending.empty() && !peer.sending.listed, "messages to peer %u wait",
+                   peer.index);
         peer.reclaimed = peer.direct = false;
         peer.reported = {};
         peer.state = PeerState::kPresent;

@@ -97,7 +97,11 @@ class SendQueue {
     template <class Channel>
     uint32_t drive_peer(Channel& channel, velo_peer& peer, uint32_t sends_max);
     void completed(velo_send_t& send, Status status);
-    [[nodiscard]] SendOwner& owner_of(const velo_send_t& send) const { return *owners_[send.origin]; }
+    [[nodiscard]] SendOwner& owner_of(const velo_send_t& send) const {
+        VELO_DCHECK(send.origin < kOrigins && owners_[send.origin] != nullptr, "origin %u has no owner",
+                    send.origin);
+        return *owners_[send.origin];
+    }
     [[nodiscard]] bool is_revoked(const velo_send_t& send) const {
         return static_cast<Origin>(send.origin) == Origin::kPush && owner_of(send).is_revoked(send);
     }
@@ -202,6 +206,7 @@ void SendQueue<Core>::enqueue(velo_peer& peer, velo_send_t& send) {
 /// A message of this peer's is tried again.
 template <class Core>
 void SendQueue<Core>::unpark(velo_peer& peer) {
+    VELO_CHECK(parked_ >= peer.sending.parked, "%zu peers are parked, without peer %u", parked_, peer.index);
     parked_ -= peer.sending.parked;
     peer.sending.parked = false;
 }
@@ -215,6 +220,7 @@ uint32_t SendQueue<Core>::drive(uint32_t sends_max) {
         }
         if (parked_ == waiting_.size()) return 0;
     }
+    VELO_DCHECK(parked_ <= waiting_.size(), "%zu peers are parked, of %zu", parked_, waiting_.size());
     uint32_t sent = 0;
     // An answer that has left may have others follow, so nothing of the list and the queues is held across one.
     for (size_t left = waiting_.size(); left != 0 && sent < sends_max && !waiting_.empty(); --left) {
@@ -262,6 +268,8 @@ uint32_t SendQueue<Core>::drive_peer(Channel& channel, velo_peer& peer, uint32_t
             core_.peer_ends->peer_gone(peer, static_cast<Origin>(send->origin));
         if (status != Status::kOk && send->stalled) [[unlikely]]
             channel.stall_ended(channel.name_of(peer));
+        VELO_DCHECK(queued_ != 0 && peer.sending.listed, "a message of peer %u leaves a queue of none",
+                    peer.index);
         peer.sending.pending.pop_front();
         --queued_;
         ++sent;
@@ -292,6 +300,7 @@ uint32_t SendQueue<Core>::send_together(Channel& channel, velo_peer& peer) {
         return 0;
     peer.sending.poll = core_.clock.polls();
     for (uint32_t i = 0; i < count; ++i) peer.sending.pending.pop_front();
+    VELO_DCHECK(queued_ >= count, "%u messages leave a queue of fewer", count);
     queued_ -= count;
     for (velo_send_t* send : std::span(sends).first(count)) {
         if (static_cast<Origin>(send->origin) == Origin::kHost) peer.sending.copies = {};

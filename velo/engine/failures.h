@@ -161,6 +161,7 @@ base::Ending Failures<Core>::ending_of(const velo_peer& peer) {
 /// received.
 template <class Core>
 void Failures<Core>::peer_ended(velo_peer& peer) {
+    VELO_CHECK(!peer.ended(), "rank %u ends twice", peer.rank);
     const bool closed = ending_of(peer) == base::Ending::kClosed;
     peer.state = after(peer.state, closed ? PeerEvent::kClosed : PeerEvent::kFailed);
     peer.ready_ring = nullptr;

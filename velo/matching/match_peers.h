@@ -55,7 +55,10 @@ class MatchPeers final : public SendOwner {
         return peer->match != nullptr ? *peer->match : add(peer);
     }
     /// A peer by its Receiver::Sender::peer.
-    [[nodiscard]] MatchPeer& at(uint32_t index) { return peers_[index]; }
+    [[nodiscard]] MatchPeer& at(uint32_t index) {
+        VELO_DCHECK(index < peers_.size(), "peer %u of %zu", index, peers_.size());
+        return peers_[index];
+    }
     [[nodiscard]] MatchPeer& self() { return *self_; }
     [[nodiscard]] bool is_self(const MatchPeer& peer) const { return &peer == self_; }
     [[nodiscard]] bool any() const { return !peers_.empty(); }
@@ -181,6 +184,7 @@ void MatchPeers<Core>::tell_bytes(MatchPeer& to, WireTag tag, const void* data, 
 template <class Core>
 void MatchPeers<Core>::send_ended(velo_send_t& message, Status /*status*/) {
     auto& reply = static_cast<Reply&>(message);
+    VELO_DCHECK(reply.to->replies >= reply.answer, "a reply to peer %u leaves, of none", reply.to->in.peer);
     reply.to->replies -= reply.answer;
     replies_.give_back(reply);
 }

@@ -193,6 +193,7 @@ void MatchSending<Core>::send_ended(velo_send_t& message, Status status) {
     auto& left = static_cast<MatchSend::Message&>(message);
     MatchSend& send = *left.send;
     messages_.give_back(left);
+    VELO_DCHECK(send.leaving && leaving_ != 0, "a message leaves twice, of %u", leaving_);
     send.leaving = false;
     --leaving_;
     if (status != Status::kOk) return settle_one(send);

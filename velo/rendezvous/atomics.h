@@ -74,6 +74,7 @@ uint32_t Atomics<Core>::drive() {
 /// Posts an atomic to the device or to its owner. False: the device's queue is full, and the atomic waits.
 template <class Core>
 bool Atomics<Core>::post(State& state) {
+    VELO_DCHECK(!pending_.full(), "an atomic for rank %u has no cookie", state.peer->rank);
     if (state.peer->path == VELO_PATH_DEVICE) {
         const Status status = post_to_device(state);
         if (status == Status::kOk) return true;

@@ -38,6 +38,7 @@ class CookieTable {
             return nullptr;
         Entry& entry = *free_;
         free_ = entry.next_free;
+        VELO_DCHECK(!entry.taken && taken_ < made_, "entry %u is free and taken", entry.index());
         entry.taken = true;
         ++taken_;
         return &entry;

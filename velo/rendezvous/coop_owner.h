@@ -175,6 +175,7 @@ uint32_t CoopOwner<Core>::drive() {
 /// the lock is given up.
 template <class Core>
 bool CoopOwner<Core>::advance_assist(size_t index, uint32_t& moved) {
+    VELO_DCHECK(assisting_ && index < assists_.size(), "part %zu of %zu", index, assists_.size());
     Assist& assist = assists_[index];
     Peer& peer = *assist.peer;
     uint32_t turn = 0;

@@ -109,6 +109,7 @@ class CoopReader {
 /// False: all blocks are in use.
 template <class Core>
 bool CoopReader<Core>::begin(State& state, const Chunk& chunk) {
+    VELO_DCHECK(chunk.bytes <= kBlockBytesMax && !pending_.full(), "a block of %u bytes", chunk.bytes);
     if (free_.empty()) return false;
     const velo_rma_t& op = *state.op;
     Peer& peer = *state.peer;
@@ -291,6 +292,7 @@ bool CoopReader<Core>::end_if_done(uint32_t slot) {
     const uint64_t offset = block.offset;
     const uint32_t bytes = block.shared.bytes();
     pending_.release(*block.waiting);
+    VELO_DCHECK(block.peer->coop.blocks != 0, "a block of rank %u ends, of none", block.peer->rank);
     --block.peer->coop.blocks;
     free_.push_back(static_cast<uint8_t>(slot));
     active_.erase(std::find(active_.begin(), active_.end(), slot));

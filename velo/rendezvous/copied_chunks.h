@@ -39,6 +39,8 @@ class CopiedChunks {
 
 template <class Core>
 void CopiedChunks<Core>::issue(Op& chunk) {
+    VELO_DCHECK(chunk.bytes != 0 && chunk.offset + chunk.bytes <= chunk.state->bytes, "%u bytes of a chunk",
+                chunk.bytes);
     const velo_rma_t& op = *chunk.state->op;
     Peer& peer = *chunk.state->peer;
     chunk.kind = op.kind == VELO_RMA_GET ? Op::Kind::kPullChunk : Op::Kind::kPutChunk;

@@ -145,6 +145,8 @@ void DeviceOperations<Core>::atomic_ended(const Op& waiting, Status status, uint
 
 template <class Core>
 void DeviceOperations<Core>::chunk_ended(Op& chunk, Status status) {
+    VELO_DCHECK(chunk.kind == Op::Kind::kDeviceChunk && chunk.state != nullptr,
+                "entry %u is no chunk of the device", chunk.index());
     State& state = *chunk.state;
     const bool get = state.op->kind == VELO_RMA_GET;
     const uint32_t bytes = chunk.bytes;

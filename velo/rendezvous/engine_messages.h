@@ -176,6 +176,8 @@ void EngineMessages<Core>::send_ended(velo_send_t& send, Status status) {
     const Opcode opcode = control.opcode;
     OperationHead head;
     std::memcpy(&head, control.header.data(), sizeof head);
+    VELO_DCHECK(!counts_as_answer(opcode) || control.peer->serving.answers != 0,
+                "an answer to rank %u leaves, of none", control.peer->rank);
     if (counts_as_answer(opcode)) --control.peer->serving.answers;
     free_controls_.push_back(&send);
     // A request that did not get there is not answered.
@@ -202,6 +204,7 @@ void EngineMessages<Core>::advance_push(Push& push) {
     const uint32_t message_bytes_max =
         core_.on_channel(*push.peer, [](const auto& channel) { return channel.message_bytes_max(); });
     const auto header_bytes = static_cast<uint32_t>(push.is_put ? sizeof push.put : sizeof push.pulled);
+    VELO_DCHECK(message_bytes_max > header_bytes, "messages of %u bytes hold no data", message_bytes_max);
     const uint32_t piece_max = std::min(core_.options.tuning.copy_bytes, message_bytes_max - header_bytes);
     do {
         const uint32_t sent = push.bytes[1];  // by the message that has just left
@@ -244,6 +247,7 @@ void EngineMessages<Core>::push_ended(Push& push, Status status) {
     velo_peer& peer = *push.peer;
     free_pushes_.push_back(&push);
     if (!is_put) {
+        VELO_DCHECK(peer.serving.pulls != 0, "a pull of rank %u ends, of none", peer.rank);
         --peer.serving.pulls;
         if (status == Status::kOk || status == Status::kPeerDead) return;
         if (status == Status::kAtuFault) ++core_.counters.atu_faults;

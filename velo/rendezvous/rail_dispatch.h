@@ -40,6 +40,8 @@ class RailDispatch {
         return account(waiting, status == Status::kOk ? waiting.bytes : 0, status);
     }
     bool atomic_ended(const Op& waiting, Status status) {
+        VELO_DCHECK(sources_of(*waiting.state->peer).rails.atomics != 0, "an atomic ends on rail %u, of none",
+                    waiting.rail);
         rails_.ended(waiting.rail, RailDirection::kSending, kAtomicBytes);
         --sources_of(*waiting.state->peer).rails.atomics;
         return account(waiting, status == Status::kOk ? kAtomicBytes : 0, status);

@@ -36,6 +36,8 @@ class Registrations {
                   .reserved = 0,
                   .check = 0};
         handle.check = check_of(handle);
+        VELO_DCHECK(names(handle, handle.base, handle.bytes), "a handle of %zu bytes does not name them",
+                    bytes);
         return Status::kOk;
     }
 

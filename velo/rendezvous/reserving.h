@@ -61,6 +61,8 @@ class Reserving {
     }
     void chunk_ended(State& state, Op& chunk) {
         if (state.stage != State::Stage::kAdmitted) return;
+        VELO_DCHECK(machine_ != nullptr, "a transfer with rank %u is admitted without a reservation",
+                    state.peer->rank);
         if (chunk.reserved) machine_->chunk_ended(state, chunk.rail);
         chunk.reserved = false;
         machine_->settle(state, Host{*this});

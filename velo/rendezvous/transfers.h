@@ -248,6 +248,7 @@ typename Transfers<Core>::Issued Transfers<Core>::issue(const Chunk& chunk) {
         ++core_.counters.rma_chunks;
         return Issued::kBegun;
     }
+    VELO_DCHECK(!pending_.full(), "a chunk for rank %u has no cookie", peer.rank);
     // Before the lock is given up for a direct copy: other threads may take all entries meanwhile.
     Op& waiting = *pending_.take();
     waiting.state = &state;

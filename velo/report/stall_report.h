@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/channels/peer_report.h"
 #include "velo/device/device.h"
 
@@ -25,7 +26,10 @@ class StallWatch {
     /// `limit_ns` 0: nothing ever counts as stalled, but ages are kept.
     explicit StallWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
 
-    void begin(uint64_t now_ns) { now_ns_ = now_ns; }
+    void begin(uint64_t now_ns) {
+        VELO_CHECK(now_ns >= now_ns_, "time has run backwards");
+        now_ns_ = now_ns;
+    }
 
     /// Work waits for `key`; two looks with the same fingerprint have seen no movement in between.
     void saw(Key key, uint64_t fingerprint) {

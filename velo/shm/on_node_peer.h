@@ -19,6 +19,7 @@ namespace velo::shm {
 /// Blocks that a process may fetch by cooperative copies at a time.
 inline constexpr uint32_t kCoopBlocks = 64;
 struct alignas(64) ClaimLine : base::ClaimWord {};
+static_assert(sizeof(ClaimLine) == kLineBytes);
 
 /// Published by a process of its on-node path.
 struct OnNodeAddress {

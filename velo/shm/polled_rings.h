@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "velo/base/check.h"
 #include "velo/base/ids.h"
 #include "velo/shm/ring_consumer.h"
 
@@ -31,7 +32,11 @@ class PolledRings {
     /// Whether silent rings are put to sleep. A few rings are cheaper to poll than to wake.
     [[nodiscard]] bool may_sleep() const { return active_.size() > kAlwaysPolled; }
 
-    void add(PeerIndex index) { active_.push_back(index); }
+    void add(PeerIndex index) {
+        VELO_CHECK(index < peers_.size() && std::ranges::find(active_, index) == active_.end(),
+                   "the ring of peer %u of %zu is looked at already", uint32_t{index}, peers_.size());
+        active_.push_back(index);
+    }
     /// Takes a ring out of the active ones. False: it is not among them.
     bool stop(PeerIndex index) {
         const auto at = std::find(active_.begin(), active_.end(), index);

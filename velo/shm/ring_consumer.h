@@ -61,6 +61,7 @@ class RingConsumer {
     }
     /// Steps past such a message and returns its data, which stays the caller's until release().
     std::byte* take_line(uint64_t word) {
+        VELO_DCHECK(is_of_line(word), "a message that is in no line is taken from one");
         Cell* const cell = next_;
         ++in_use_;
         early_.took_line();
@@ -75,6 +76,7 @@ class RingConsumer {
     }
     /// Steps past such a message and returns its data, as take_line() does. `lines`: becomes their number.
     std::byte* take_lines(uint64_t word, uint32_t& lines) {
+        VELO_DCHECK(is_of_lines(word), "a message that is not in lines is taken from them");
         Line& line = ring_.line(position_);
         lines = RingGeometry::lines_of(LineHeader::bytes_of(word));
         const uint32_t ahead = std::min(lines, 1 + kFetchAheadLines);
@@ -143,6 +145,7 @@ class RingConsumer {
 
     /// Ends the use of taken messages. The last one out gives all of them back to the producer.
     void release(uint32_t messages = 1) {
+        VELO_DCHECK(messages <= in_use_, "%u messages are released, of %u", messages, in_use_);
         messages_ += messages;
         in_use_ -= messages;
         if (in_use_ != 0) return;

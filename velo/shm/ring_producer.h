@@ -86,6 +86,7 @@ class RingProducer {
     /// Publishes the message that was written where reserve(bytes) said. Returns true when the consumer
     /// asked to be woken for it.
     bool commit(MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
+        VELO_DCHECK(bytes <= ring_.geometry.message_bytes_max() && (in_body_ || !whole), "%u bytes", bytes);
         LineHeader header = {LineHeader::Kind::kMessage, message_class, tag, bytes};
         if (in_body_) {
             header.in_body = true;
@@ -117,6 +118,7 @@ class RingProducer {
     /// or in the next one. False: that is not ready; try_send_line() makes it ready where it can. `wake`: see commit().
     template <class Put>
     [[nodiscard, gnu::always_inline]] bool try_send_ready_line(uint32_t bytes, uint8_t tag, bool& wake, Put&& put) {
+        VELO_DCHECK(bytes <= kInlineBytesMax, "%u bytes in one line", bytes);
         Cell* place = open_;
         uint64_t half = 0;
         if (place == nullptr || bytes > kCellBytesMax) {
@@ -191,6 +193,8 @@ class RingProducer {
     }
     /// Shows a message of this number of lines. The line behind it is clear.
     void publish(const LineHeader& header, uint32_t lines) {
+        VELO_DCHECK(position_ + lines - consumed_lines_ <= ring_.geometry.lines,
+                    "%u lines overwrite unread ones", lines);
         open_ = nullptr;
         Line& line = ring_.line(position_);
         position_ += lines;

@@ -128,6 +128,7 @@ class AtuTable {
         // Slots begin at keys of their own, so that an NLA that strays into another one does not fit there.
         if (key == 0) key = (slot * 2654435761u) & ~1u;
         ++key;
+        VELO_DCHECK(key % 2 == 1 && slot < used_, "key %u of slot %u", key, slot);
         for (AtuEntry* entry : {&own_[slot], &shared_[slot]}) {
             entry->base.store(reinterpret_cast<uint64_t>(base), std::memory_order_relaxed);
             entry->bytes.store(bytes, std::memory_order_relaxed);
@@ -149,6 +150,7 @@ class AtuTable {
         own_[slot].key.store(next, std::memory_order_relaxed);
         shared_[slot].key.store(next, std::memory_order_release);
         std::atomic_thread_fence(std::memory_order_seq_cst);
+        VELO_CHECK(slot < used_ && valid_ != 0, "slot %u of %u is revoked", slot, used_);
         free_.push_back(slot);
         --valid_;
         return Status::kOk;

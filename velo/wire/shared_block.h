@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "velo/base/check.h"
+
 namespace velo::base {
 
 /// Other processes can write to it, so nothing of it is relied on that the reader cannot check.
@@ -103,6 +105,7 @@ class ReaderBlock : public SharedBlock {
 
     /// The next block of this work item: its chunks can be claimed from now on.
     void open(ClaimWord& shared, uint32_t bytes) {
+        VELO_CHECK(bytes != 0, "a block of no bytes, generation %u", generation());
         *this = ReaderBlock(bytes, static_cast<uint16_t>(generation() + 1));
         shared.word.store(Claims{generation(), 0, 0}.pack(), std::memory_order_release);
     }
@@ -111,6 +114,7 @@ class ReaderBlock : public SharedBlock {
     BlockPart claim_back(ClaimWord& shared, uint32_t bytes_max = 0) {
         const BlockPart part = claim(shared, bytes_max, false);
         own_chunks_ += chunks(part.bytes);
+        VELO_DCHECK(own_chunks_ <= chunks(bytes()), "%u chunks of %u", own_chunks_, chunks(bytes()));
         return part;
     }
 
@@ -134,7 +138,10 @@ class ReaderBlock : public SharedBlock {
     [[nodiscard]] bool closed() const { return closed_; }
 
     /// `bytes` of the block have been moved, or never will be.
-    void end(uint64_t bytes) { ended_bytes_ += std::min<uint64_t>(bytes, left_bytes()); }
+    void end(uint64_t bytes) {
+        ended_bytes_ += std::min<uint64_t>(bytes, left_bytes());
+        VELO_DCHECK(ended_bytes_ <= this->bytes(), "%u bytes have ended, of %u", ended_bytes_, this->bytes());
+    }
     /// A part that the owner names has been moved, or never will be. False, and without effect: it cannot be one.
     [[nodiscard]] bool end_part(uint64_t offset, uint64_t part_bytes) {
         if (part_bytes == 0 || offset > bytes() || part_bytes > bytes() - offset || part_bytes > left_bytes())
