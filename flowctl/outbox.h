@@ -146,6 +146,8 @@ class Outbox {
         if (!entry.waits) [[likely]]
             return;
         entry.waits = false;
+        if (entry.ready) return;
+        entry.ready = true;
         VELO_DCHECK(ready_.size() < entries_.size(), "the queue of %zu peers grows", ready_.size());
         ready_.push_back(peer);
     }
@@ -155,6 +157,7 @@ class Outbox {
             return false;
         peer = ready_.back();
         ready_.pop_back();
+        entries_[peer].ready = false;
         return true;
     }
 
@@ -246,6 +249,8 @@ class Outbox {
         bool lined : 1 = false;
         /// A message waits for credits.
         bool waits : 1 = false;
+        /// In the queue of take_ready(), perhaps with a message that waits again.
+        bool ready : 1 = false;
     };
     static_assert(sizeof(Entry) == 8);
     static constexpr ControlSet kWithoutCredits{ControlKind::kClosed, ControlKind::kOpen,

@@ -86,7 +86,7 @@ class RingProducer {
     /// Publishes the message that was written where reserve(bytes) said. Returns true when the consumer
     /// asked to be woken for it.
     bool commit(MessageClass message_class, uint8_t tag, uint32_t bytes, bool whole = false) {
-        VELO_DCHECK(bytes <= ring_.geometry.message_bytes_max() && (in_body_ || !whole), "%u bytes", bytes);
+        VELO_DCHECK(bytes <= ring_.geometry.message_bytes_max(), "a message of %u bytes", bytes);
         LineHeader header = {LineHeader::Kind::kMessage, message_class, tag, bytes};
         if (in_body_) {
             header.in_body = true;

@@ -114,7 +114,6 @@ class ReaderBlock : public SharedBlock {
     BlockPart claim_back(ClaimWord& shared, uint32_t bytes_max = 0) {
         const BlockPart part = claim(shared, bytes_max, false);
         own_chunks_ += chunks(part.bytes);
-        VELO_DCHECK(own_chunks_ <= chunks(bytes()), "%u chunks of %u", own_chunks_, chunks(bytes()));
         return part;
     }
 
