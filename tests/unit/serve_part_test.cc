@@ -314,6 +314,21 @@ TEST_F(ServeAlone, data_of_a_pull_counts_in_order_from_the_peer_that_was_asked_a
     EXPECT_EQ(memory_[9], 0u);
 }
 
+TEST_F(ServeAlone, answers_of_a_peer_that_has_ended_are_late_and_not_malformed) {
+    const Op& op = waiting(Op::Kind::kPullChunk, 64);
+    PullDataHeader late = {.cookie = Cookie{static_cast<uint32_t>(op.cookie) + (1u << 16)}};
+    const DoneHeader done = {.status = Status::kAtuFault, .cookie = late.cookie};
+    receive(late, data(16));
+    receive(done);
+    EXPECT_EQ(malformed(), 2u);
+    peer_.state = PeerState::kFailed;
+    receive(late, data(16));
+    receive(done);
+    EXPECT_EQ(malformed(), 0u);
+    EXPECT_TRUE(memory_untouched());
+    EXPECT_TRUE(transfers_.chunks.empty());
+}
+
 TEST_F(ServeAlone, guarded_data_of_which_a_piece_found_no_memory_ends_as_that_when_all_has_come) {
     Op& op = waiting(Op::Kind::kPullChunk, 32);
     op.guarded = true;

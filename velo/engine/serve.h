@@ -50,6 +50,11 @@ class Serve {
         take(header, message + sizeof header, bytes - static_cast<uint32_t>(sizeof header));
     }
     void malformed() { ++core_.counters.engine_malformed; }
+    /// An answer that no operation waits for. A peer that has ended can have sent it before that, and what waited for it
+    /// has ended with the peer.
+    void unexpected(const velo_peer& peer) {
+        if (!peer.ended()) malformed();
+    }
     void on_pull(velo_peer& peer, const PullHeader& header);
     void on_pull_data(const velo_peer& peer, const PullDataHeader& header, const std::byte* data, uint32_t bytes);
     void on_put_data(velo_peer& peer, const PutDataHeader& header, const std::byte* data, uint32_t bytes);
@@ -134,7 +139,7 @@ void Serve<Core>::on_pull_data(const velo_peer& peer, const PullDataHeader& head
     Op* waiting = pending_.find(header.cookie);
     if (waiting == nullptr || waiting->kind != Op::Kind::kPullChunk || waiting->state->peer != &peer ||
         header.offset != waiting->received || bytes > waiting->bytes - waiting->received)
-        return malformed();
+        return unexpected(peer);
     auto* local = static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received;
     if (!waiting->guarded) [[likely]] {
         std::memcpy(local, data, bytes);
@@ -197,7 +202,7 @@ void Serve<Core>::on_done(const velo_peer& peer, const DoneHeader& header) {
                           (found->kind == Op::Kind::kPutChunk || found->kind == Op::Kind::kAtomic ||
                            ((found->kind == Op::Kind::kPullChunk || found->kind == Op::Kind::kCoopBlock) &&
                             header.status != Status::kOk));
-    if (!expected) return malformed();
+    if (!expected) return unexpected(peer);
     transfers_.end(header.cookie, header.status, header.value);
 }
 

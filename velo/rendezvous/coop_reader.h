@@ -312,7 +312,8 @@ CoopReader<Core>::Block* CoopReader<Core>::piece_moved(Peer& peer, Cookie cookie
     const Op* op = pending_.find(cookie);
     if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer ||
         !blocks_[op->block].shared.end_part(offset, bytes)) {
-        ++core_.counters.engine_malformed;
+        // Of a peer that has ended, what it brought before is late: its block has ended with it.
+        if (!peer.ended()) ++core_.counters.engine_malformed;
         return nullptr;
     }
     peer.coop.heard_poll = core_.clock.polls();
