@@ -50,8 +50,8 @@ class Serve {
         take(header, message + sizeof header, bytes - static_cast<uint32_t>(sizeof header));
     }
     void malformed() { ++core_.counters.engine_malformed; }
-    /// An answer that no operation waits for. A peer that has ended can have sent it before that, and what waited for it
-    /// has ended with the peer.
+    /// An answer that no operation waits for. A peer that has ended can have sent it before that, and what
+    /// waited for it has ended with the peer.
     void unexpected(const velo_peer& peer) {
         if (!peer.ended()) malformed();
     }
