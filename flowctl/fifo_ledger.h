@@ -96,7 +96,7 @@ class FifoLedger : public Ledger<FifoLedger<Peer>, Peer> {
     /// Slots that peers own as credit slots, out of the data region.
     [[nodiscard]] uint32_t lent_slots() const noexcept { return lent_slots_; }
     /// A threshold of the peer's FIFO, `place` entries behind its head.
-    [[nodiscard]] uint32_t threshold(PeerIndex index, uint32_t place = 0) const noexcept {
+    [[nodiscard, gnu::always_inline]] uint32_t threshold(PeerIndex index, uint32_t place = 0) const noexcept {
         return thresholds_[at_place(index, (*this)[index].head_ + place)];
     }
     /// Whether an explicit return is due. >=, because the blocked flow can pass the head.

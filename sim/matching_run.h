@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "flowctl/plan.h"
-#include "sim/sim_system.h"
+#include "sim/sim_engine.h"
 #include "sim_device/cluster/cluster.h"
 
 namespace velo::sim {

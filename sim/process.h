@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sim/dissemination_barrier.h"
-#include "sim/sim_system.h"
+#include "sim/sim_engine.h"
 #include "sim_device/cluster/cluster.h"
 
 namespace velo::sim {

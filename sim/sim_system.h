@@ -6,7 +6,7 @@
 
 #include "sim/sim_node.h"
 #include "sim_device/cluster/cluster.h"
-#include "velo/engine/engine.h"
+#include "velo/core/core.h"
 
 namespace velo::sim {
 
@@ -44,8 +44,5 @@ struct SimSystem {
         return Status::kOk;
     }
 };
-
-using SimEngine = Engine<SimSystem>;
-using SimPackets = Core<SimSystem>::Packets;
 
 }  // namespace velo::sim

@@ -7,9 +7,7 @@
 #include <new>
 #include <string>
 
-#include "velo/core/system.h"
-#include "velo/engine/any_device.h"
-#include "velo/engine/engine.h"
+#include "velo/engine/shipped.h"
 #include "velo/open_engine.h"
 #include "velo/options/options.h"
 #include "velo/options/params_default.h"
@@ -17,7 +15,7 @@
 #include "velo/rendezvous/apply_atomic.h"
 #include "velo/velo_match.h"
 
-struct velo_engine : velo::Engine<velo::System<velo::AnyDevice>> {
+struct velo_engine : velo::Engine<velo::ShippedSystem> {
     using Engine::Engine;
 };
 

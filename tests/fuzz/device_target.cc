@@ -7,7 +7,8 @@
 #include "sim_device/shim/mailbox.h"
 #include "sim_device/shim/shim_device.h"
 #include "tests/fuzz/fuzz.h"
-#include "velo/channels/packet_channel.h"
+#include "velo/channels/control_packets_impl.h"
+#include "velo/channels/packet_channel_impl.h"
 
 namespace velo::fuzz {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/sim_system.h"
+#include "sim/sim_engine.h"
 #include "tests/exhaustive/explorer.h"
 #include "velo/options/params_default.h"
 

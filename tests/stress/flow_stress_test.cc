@@ -14,7 +14,8 @@
 
 #include "flowctl/plan.h"
 #include "tests/stress/network.h"
-#include "velo/channels/packet_channel.h"
+#include "velo/channels/control_packets_impl.h"
+#include "velo/channels/packet_channel_impl.h"
 
 namespace velo::stress {
 namespace {

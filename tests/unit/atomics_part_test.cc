@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/atomics.h"
+#include "velo/rendezvous/atomics_impl.h"
 
 namespace velo::rma {
 namespace {

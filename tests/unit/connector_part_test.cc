@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/engine/connector.h"
+#include "velo/engine/connector_impl.h"
 
 namespace velo {
 namespace {

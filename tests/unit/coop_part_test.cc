@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/coop_reader.h"
+#include "velo/rendezvous/coop_owner_impl.h"
+#include "velo/rendezvous/coop_reader_impl.h"
 
 namespace velo::rma {
 namespace {

@@ -7,7 +7,7 @@
 #include "sim_device/shim/shim_device.h"
 #include "tests/unit/job.h"
 #include "velo/core/system.h"
-#include "velo/engine/engine.h"
+#include "velo/engine/engine_impl.h"
 #include "velo/options/options.h"
 
 namespace velo::test {

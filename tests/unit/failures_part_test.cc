@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/engine/failures.h"
+#include "velo/engine/failures_impl.h"
 
 namespace velo {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "velo/base/lock.h"
-#include "velo/channels/ring_channel.h"
+#include "velo/channels/ring_channel_impl.h"
 #include "velo/core/peer.h"
 #include "velo/core/peer_end_sink.h"
 #include "velo/options/engine_options.h"

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/matching/match_sending.h"
+#include "velo/matching/match_peers_impl.h"
+#include "velo/matching/match_sending_impl.h"
 
 namespace velo {
 namespace {

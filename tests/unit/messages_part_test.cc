@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/engine_messages.h"
+#include "velo/rendezvous/engine_messages_impl.h"
 
 namespace velo {
 namespace {
 
 struct FakeCore : test::PlainCore {
-    FakeCore() { options.params.copy_chunk = 1000; }
+    FakeCore() { options.tuning.copy_bytes = 1000; }
     struct {
         alignas(8) std::array<std::byte, base::AtuTable::bytes_for(4)> shared{};
         base::AtuTable table{shared.data(), 4};

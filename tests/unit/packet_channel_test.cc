@@ -1,5 +1,6 @@
 // The path over a device that makes packets wait when the test says so.
-#include "velo/channels/packet_channel.h"
+#include "velo/channels/control_packets_impl.h"
+#include "velo/channels/packet_channel_impl.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/rail_dispatch.h"
+#include "velo/rendezvous/rail_dispatch_impl.h"
 
 namespace velo::rma {
 namespace {

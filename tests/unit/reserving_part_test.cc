@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/reserving.h"
+#include "velo/rendezvous/reserving_impl.h"
 
 namespace velo::rma {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "velo/channels/ring_channel.h"
+#include "velo/channels/ring_channel_impl.h"
 
 namespace velo {
 namespace {

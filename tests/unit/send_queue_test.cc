@@ -1,5 +1,5 @@
 // The queue of messages alone, over channels that take what the test lets them.
-#include "velo/core/send_queue.h"
+#include "velo/core/send_queue_impl.h"
 
 #include <gtest/gtest.h>
 

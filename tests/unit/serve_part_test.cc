@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/engine/serve.h"
+#include "velo/engine/serve_impl.h"
 
 namespace velo {
 namespace {

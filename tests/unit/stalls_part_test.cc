@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/report/stall_reporter.h"
+#include "velo/report/stall_reporter_impl.h"
 
 namespace velo {
 namespace {
@@ -16,9 +16,9 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 
 struct FakeCore : test::PlainCore {
-    explicit FakeCore(int seconds) {
+    explicit FakeCore(uint64_t seconds) {
         options.identity.rank = 3;
-        options.params.stall_report = seconds;
+        options.stall.seconds = seconds;
     }
     struct {
         size_t waiting_contacts = 0;
@@ -244,7 +244,7 @@ TEST_F(StallsAlone, nothing_is_looked_at_where_no_report_is_wanted) {
 
 TEST_F(StallsAlone, signal_asks_for_what_waits_now) {
     core_.emplace(0);
-    core_->options.params.dump_signal = SIGUSR2;
+    core_->options.stall.signal = SIGUSR2;
     reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_owner_,
                       coop_reader_, transfers_);
     queues(peer(1));
@@ -260,7 +260,7 @@ TEST_F(StallsAlone, signal_asks_for_what_waits_now) {
 
 TEST_F(StallsAlone, signal_that_cannot_be_caught_is_said) {
     core_.emplace(0);
-    core_->options.params.dump_signal = SIGKILL;
+    core_->options.stall.signal = SIGKILL;
     reporter_.emplace(*core_, peers_, queue_, pending_, rails_, reserving_, atomics_, coop_owner_,
                       coop_reader_, transfers_);
     EXPECT_EQ(reports_saying("cannot be caught"), 1u);

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "tests/unit/fake_core.h"
-#include "velo/report/credit_tracer.h"
+#include "velo/report/credit_tracer_impl.h"
 
 namespace velo {
 namespace {
@@ -31,7 +31,7 @@ struct FakeCore : test::PlainCore {
         options.identity.job = 5;
         options.plan = std::get<flowctl::Plan>(flowctl::plan({.mode = flowctl::Mode::kStatic, .peers = 4}));
         options.params.trace = path.c_str();
-        options.params.trace_period = 10;
+        options.tuning.trace_period_ms = 10;
         packets.emplace(options.plan);
     }
     std::string path;

@@ -10,15 +10,16 @@
 #include <vector>
 
 #include "tests/unit/fake_core.h"
-#include "velo/rendezvous/transfers.h"
+#include "velo/rendezvous/device_operations_impl.h"
+#include "velo/rendezvous/transfers_impl.h"
 
 namespace velo::rma {
 namespace {
 
 struct FakeCore : test::PlainCore {
     FakeCore() {
-        options.window_chunks = 4;
-        options.chunk_bytes = 1000;
+        options.window.chunks = 4;
+        options.window.chunk_bytes = 1000;
     }
     struct Release {
         explicit Release(FakeCore& /*core*/) {}
@@ -355,7 +356,7 @@ TEST_F(TransfersAlone, repeat_that_finds_no_room_is_tried_again) {
 }
 
 TEST_F(TransfersAlone, first_failure_stays_and_nothing_more_is_issued) {
-    core_.options.chunk_bytes = 400;  // of which the window takes four
+    core_.options.window.chunk_bytes = 400;  // of which the window takes four
     const velo_rma_t& op = post(far_, VELO_RMA_GET, 4000);
     ASSERT_EQ(rails_.posted.size(), 4u);
     notify(posted_cookie(1), Status::kTimedOut);
