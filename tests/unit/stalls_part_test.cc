@@ -25,7 +25,7 @@ struct FakeCore : test::PlainCore {
         [[nodiscard]] size_t unanswered() const { return waiting_contacts; }
     } on_node;
     struct Device {
-        DeviceReport own{};
+        DeviceReport own;
         [[nodiscard]] DeviceReport report(DeviceAddr /*peer*/) const { return own; }
     };
     std::optional<Device> device;
