@@ -78,9 +78,9 @@ class FlowControl {
         return on(0u, [](const auto& credits) { return credits.known(); });
     }
     /// nullptr under other modes.
-    [[nodiscard]] const DynamicBooks* dynamic() const noexcept {
-        return on_dynamic(static_cast<const DynamicBooks*>(nullptr),
-                          [](const auto& credits) { return static_cast<const DynamicBooks*>(&credits); });
+    [[nodiscard]] const DynamicAccounts* dynamic() const noexcept {
+        return on_dynamic(static_cast<const DynamicAccounts*>(nullptr),
+                          [](const auto& credits) { return &credits.accounts(); });
     }
 
     /// To be called before any other event of a peer; the only one that allocates.
@@ -160,7 +160,7 @@ class FlowControl {
             VELO_DCHECK(run_packets_ == 0, "a run of peer %u before that of peer %u ended", from, run_from_);
             run_from_ = from;
             run_packets_ = packets;
-            if (credits.return_due(from, packets)) settle_run();
+            if (credits.is_return_due(from, packets)) settle_run();
             return Status::kOk;
         });
     }
@@ -326,35 +326,35 @@ class FlowControl {
     }
     /// Peers that own slots of our mailbox.
     [[nodiscard]] uint32_t slot_owners() const noexcept {
-        const DynamicBooks* const books = dynamic();
-        return books != nullptr ? books->slot_owners() : known();
+        const DynamicAccounts* const accounts = dynamic();
+        return accounts != nullptr ? accounts->owners : known();
     }
     /// Slots of the data region that no peer owns: dynamic, not granted; growing, not promised.
     [[nodiscard]] uint32_t available_slots() const noexcept {
-        if (const DynamicBooks* const books = dynamic(); books != nullptr)
-            return books->ledger().available_slots();
+        if (const DynamicAccounts* const accounts = dynamic(); accounts != nullptr)
+            return accounts->ledger.available_slots();
         const auto* growing = std::get_if<ThresholdCredits<GrowingQuota>>(&credits_);
         return growing != nullptr ? growing->free_slots() : 0;
     }
     /// Slots that peers own as credit slots out of the data region.
     [[nodiscard]] uint32_t lent_slots() const noexcept {
-        const DynamicBooks* const books = dynamic();
-        return books != nullptr ? books->ledger().lent_slots() : 0;
+        const DynamicAccounts* const accounts = dynamic();
+        return accounts != nullptr ? accounts->ledger.lent_slots() : 0;
     }
     /// kOpen under modes whose peers all own slots from the start.
     [[nodiscard]] LinkState link(PeerIndex peer) const noexcept {
-        const DynamicBooks* const books = dynamic();
-        return books != nullptr ? books->peer(peer).link : LinkState::kOpen;
+        const DynamicAccounts* const accounts = dynamic();
+        return accounts != nullptr ? accounts->at(peer).link : LinkState::kOpen;
     }
     /// Credits that the peer has opened its mailbox with, where we have not opened ours.
     [[nodiscard]] uint32_t offered_credits(PeerIndex peer) const noexcept {
-        const DynamicBooks* const books = dynamic();
-        return books != nullptr ? books->ledger().offered(peer) : 0;
+        const DynamicAccounts* const accounts = dynamic();
+        return accounts != nullptr ? accounts->ledger.offered(peer) : 0;
     }
     /// Whether the peer has a compulsory request to answer.
     [[nodiscard]] bool blocked(PeerIndex peer) const noexcept {
-        const DynamicBooks* const books = dynamic();
-        return books != nullptr && books->peer(peer).blocked;
+        const DynamicAccounts* const accounts = dynamic();
+        return accounts != nullptr && accounts->at(peer).blocked;
     }
 
     /// Whether what must always hold of one peer's state holds. O(credit_slots).
@@ -424,7 +424,7 @@ class FlowControl {
     static Result dispatch_dynamic(Self& self, Result otherwise, Event&& event) {
         return std::visit(
             [&](auto& credits) -> Result {
-                if constexpr (std::is_base_of_v<DynamicBooks, std::decay_t<decltype(credits)>>) {
+                if constexpr (requires { credits.accounts(); }) {
                     return event(credits);
                 } else {
                     return otherwise;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "flowctl/dynamic_books.h"
+#include "flowctl/dynamic_accounts.h"
 #include "flowctl/outbox.h"
 #include "flowctl/plan.h"
 #include "velo/base/check.h"
@@ -15,46 +15,46 @@ namespace velo::flowctl {
 
 /// A sender that holds far more than its next message needs is asked for the rest, since BurstGrant grants whole
 /// messages.
-class ActivityQuota : public DynamicBooks {
+class ActivityQuota {
   public:
     static constexpr bool kUsesPattern = true;
 
-  protected:
-    using DynamicBooks::DynamicBooks;
-
     /// A sender that takes from idle ones alone need not have been active for long.
-    void count_threshold(PeerIndex index, Outbox& outbox) {
-        if (!at_monitoring_point(index)) return;
-        raise_activity(index);
-        if (outbox.added_since_mark() < kRequestsMax) steal(index, outbox);
+    static void count_threshold(DynamicAccounts& accounts, PeerIndex index, Outbox& outbox) {
+        if (!accounts.at_monitoring_point(index)) return;
+        accounts.raise_activity(index);
+        if (outbox.added_since_mark() < accounts.kRequestsMax) steal(accounts, index, outbox);
     }
 
-    [[nodiscard]] bool is_idle(const DynamicPeer& peer) const noexcept {
-        return pattern_.idle(peer, kIdleGaps);
+    [[nodiscard]] static bool is_idle(const DynamicAccounts& accounts, const DynamicPeer& peer) noexcept {
+        return accounts.pattern.idle(peer, kIdleGaps);
     }
 
     /// One step towards slots for a peer that found none: an idle peer's link is closed; an idle sender loses
     /// all but its minimum quota; another one what it has beyond its fair share, or as much as is needed. The
     /// peer that found no slots asks again with its next message.
-    void make_room(Outbox& outbox) {
-        if (const PeerIndex oldest = lists_.last(Activity::kNull); oldest != kNone) {
-            if (idle_for_long(at(oldest))) return close_link(oldest, outbox);
-            lists_.move_front(ledger_.entries(), oldest, Activity::kNull);
+    static void make_room(DynamicAccounts& accounts, Outbox& outbox) {
+        if (const PeerIndex oldest = accounts.lists.last(Activity::kNull); oldest != accounts.kNone) {
+            if (idle_for_long(accounts, accounts.at(oldest))) return accounts.close_link(oldest, outbox);
+            accounts.lists.move_front(accounts.ledger.entries(), oldest, Activity::kNull);
         }
-        for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
-        const PeerIndex index = lists_.last(Activity::kLow);
-        if (index == kNone) return;
-        const DynamicPeer& victim = at(index);
-        const uint32_t kept = is_idle(victim) ? min_quota_ : fair_quota(owners_ - inactive_ + 1);
-        const uint32_t needed = credit_slots_ + min_quota_;
-        const uint32_t lacks = needed - std::min(needed, ledger_.unassigned_slots());
+        for (int level = 0; level < 2 && accounts.lists.empty(Activity::kLow); ++level)
+            accounts.lists.shift();
+        const PeerIndex index = accounts.lists.last(Activity::kLow);
+        if (index == accounts.kNone) return;
+        const DynamicPeer& victim = accounts.at(index);
+        const uint32_t kept = is_idle(accounts, victim)
+                                  ? accounts.min_quota
+                                  : fair_quota(accounts, accounts.owners - accounts.inactive + 1);
+        const uint32_t needed = accounts.credit_slots + accounts.min_quota;
+        const uint32_t lacks = needed - std::min(needed, accounts.ledger.unassigned_slots());
         const uint32_t taken = std::max(victim.quota() - std::min(victim.quota(), kept),
-                                        std::min(lacks, victim.quota() - min_quota_));
-        VELO_DCHECK(taken + min_quota_ <= victim.quota(), "peer %u loses %u slots of %u", index, taken,
-                    victim.quota());
-        ledger_.release(index, taken);
-        counters_.steals += taken != 0;
-        after_theft(index, outbox);
+                                        std::min(lacks, victim.quota() - accounts.min_quota));
+        VELO_DCHECK(taken + accounts.min_quota <= victim.quota(), "peer %u loses %u slots of %u", index,
+                    taken, victim.quota());
+        accounts.ledger.release(index, taken);
+        accounts.counters.steals += taken != 0;
+        accounts.after_theft(index, outbox);
     }
 
     /// One step towards slots for senders that go on: the one that has been in the low list longest is asked
@@ -62,22 +62,25 @@ class ActivityQuota : public DynamicBooks {
     /// `from_idle`, where it is idle.
     /// (Of the factors 1, 1.5 and 2 the last two are alike: the same 96 overheads add up to 1,182, 1,138 and
     /// 1,136 %.)
-    void recall(PeerIndex for_whom, bool from_idle, Outbox& outbox) {
-        for (int level = 0; level < 2 && lists_.empty(Activity::kLow); ++level) lists_.shift();
-        const PeerIndex index = lists_.last(Activity::kLow);
-        if (index == kNone) return;
+    static void recall(DynamicAccounts& accounts, PeerIndex for_whom, bool from_idle, Outbox& outbox) {
+        for (int level = 0; level < 2 && accounts.lists.empty(Activity::kLow); ++level)
+            accounts.lists.shift();
+        const PeerIndex index = accounts.lists.last(Activity::kLow);
+        if (index == accounts.kNone) return;
         // The sender is about to be given credits: its link must not close, nor may it be asked for them.
-        if (index == for_whom) return move(index, Activity::kMedium);
-        const DynamicPeer& victim = at(index);
-        const bool idle = is_idle(victim);
-        const uint32_t kept = idle ? min_quota_ : fair_quota(owners_ - inactive_);
-        const uint32_t needed = (1 + messages_ahead_max(victim)) * burst_packets(victim) + min_quota_;
+        if (index == for_whom) return accounts.move(index, Activity::kMedium);
+        const DynamicPeer& victim = accounts.at(index);
+        const bool idle = is_idle(accounts, victim);
+        const uint32_t kept =
+            idle ? accounts.min_quota : fair_quota(accounts, accounts.owners - accounts.inactive);
+        const uint32_t needed =
+            (1 + accounts.messages_ahead_max(victim)) * accounts.burst_packets(victim) + accounts.min_quota;
         const bool much = victim.granted() > std::max(2 * kept, needed);
-        if (victim.blocked || !(much || (idle && from_idle))) return move(index, Activity::kMedium);
-        ledger_.release(index, victim.quota() - std::min(victim.quota(), kept));
-        if (idle) return after_theft(index, outbox);
-        move(index, Activity::kMedium);
-        ask_back(index, outbox);
+        if (victim.blocked || !(much || (idle && from_idle))) return accounts.move(index, Activity::kMedium);
+        accounts.ledger.release(index, victim.quota() - std::min(victim.quota(), kept));
+        if (idle) return accounts.after_theft(index, outbox);
+        accounts.move(index, Activity::kMedium);
+        accounts.ask_back(index, outbox);
     }
 
   private:
@@ -88,64 +91,65 @@ class ActivityQuota : public DynamicBooks {
     static constexpr uint32_t kLongGaps = 8;
     static constexpr uint32_t kLongMessages = 64;
 
-    void steal(PeerIndex index, Outbox& outbox) {
-        const DynamicPeer& peer = at(index);
-        if (ledger_.unassigned_slots() != 0 && take_unassigned(index)) return;
-        const PeerIndex victim_index = lists_.last(Activity::kLow);
-        if (victim_index == kNone) return;
-        const DynamicPeer& victim = at(victim_index);
-        VELO_DCHECK(victim_index != index && victim.quota() >= min_quota_, "peer %u steals from peer %u",
-                    index, victim_index);
-        const bool idle = is_idle(victim);
+    static void steal(DynamicAccounts& accounts, PeerIndex index, Outbox& outbox) {
+        const DynamicPeer& peer = accounts.at(index);
+        if (accounts.ledger.unassigned_slots() != 0 && take_unassigned(accounts, index)) return;
+        const PeerIndex victim_index = accounts.lists.last(Activity::kLow);
+        if (victim_index == accounts.kNone) return;
+        const DynamicPeer& victim = accounts.at(victim_index);
+        VELO_DCHECK(victim_index != index && victim.quota() >= accounts.min_quota,
+                    "peer %u steals from peer %u", index, victim_index);
+        const bool idle = is_idle(accounts, victim);
         // The victim's messages have become shorter since its last burst.
-        const uint32_t enough = std::max(2 * victim.quota(), burst_packets(victim) + min_quota_);
-        if (!victim.blocked && victim.granted() > enough)
-            return ask_back(victim_index, outbox);
+        const uint32_t enough =
+            std::max(2 * victim.quota(), accounts.burst_packets(victim) + accounts.min_quota);
+        if (!victim.blocked && victim.granted() > enough) return accounts.ask_back(victim_index, outbox);
         // Among senders that go on, only one that has much more gives. So a sender that comes back gets its
         // share again, and equal ones take nothing from each other.
-        const uint32_t much_more = peer.quota() + peer.quota() / 2 + credit_slots_ + 1;
+        const uint32_t much_more = peer.quota() + peer.quota() / 2 + accounts.credit_slots + 1;
         if (!idle && victim.quota() <= much_more) {
-            move(victim_index, Activity::kMedium);
+            accounts.move(victim_index, Activity::kMedium);
             return;
         }
         const uint32_t apart =
             std::max(victim.quota(), peer.quota()) - std::min(victim.quota(), peer.quota());
-        uint32_t wanted = std::max(credit_slots_ + 1, apart / 2);  // equation 6
-        if (idle) wanted = std::max(wanted, (victim.quota() - min_quota_ + 1) / 2);
-        const uint32_t room = sender_slots_max_ - std::min(peer.quota(), sender_slots_max_);
-        const uint32_t stolen = std::min({wanted, victim.quota() - min_quota_, room});
-        counters_.steals += stolen != 0;
-        ledger_.move_quota(victim_index, index, stolen);
-        after_theft(victim_index, outbox);
+        uint32_t wanted = std::max(accounts.credit_slots + 1, apart / 2);  // equation 6
+        if (idle) wanted = std::max(wanted, (victim.quota() - accounts.min_quota + 1) / 2);
+        const uint32_t room = accounts.sender_slots_max - std::min(peer.quota(), accounts.sender_slots_max);
+        const uint32_t stolen = std::min({wanted, victim.quota() - accounts.min_quota, room});
+        accounts.counters.steals += stolen != 0;
+        accounts.ledger.move_quota(victim_index, index, stolen);
+        accounts.after_theft(victim_index, outbox);
     }
 
     /// The quota that each of `active` senders would have if no other had more than its minimum quota.
-    [[nodiscard]] uint32_t fair_quota(uint32_t active) const {
-        const uint32_t inactive = ledger_.lent_slots() + inactive_ * min_quota_;
-        const uint32_t shared = data_slots_ - std::min(data_slots_, inactive);
+    [[nodiscard]] static uint32_t fair_quota(const DynamicAccounts& accounts, uint32_t active) {
+        const uint32_t inactive = accounts.ledger.lent_slots() + accounts.inactive * accounts.min_quota;
+        const uint32_t shared = accounts.data_slots - std::min(accounts.data_slots, inactive);
         active = std::max(active, 1u);
-        return std::max(min_quota_, (shared + active - 1) / active);
+        return std::max(accounts.min_quota, (shared + active - 1) / active);
     }
 
     /// A sender that has used all that it had takes from what is assigned to no peer first. True: it did.
-    bool take_unassigned(PeerIndex index) {
-        const uint32_t quota = at(index).quota();
-        const uint32_t most = std::min(sender_slots_max_, fair_quota(owners_ - inactive_));
+    static bool take_unassigned(DynamicAccounts& accounts, PeerIndex index) {
+        const uint32_t quota = accounts.at(index).quota();
+        const uint32_t most =
+            std::min(accounts.sender_slots_max, fair_quota(accounts, accounts.owners - accounts.inactive));
         if (quota >= most) return false;
-        const uint32_t wanted = std::max(credit_slots_ + 1, quota / 2);
-        const uint32_t more = std::min({wanted, most - quota, ledger_.unassigned_slots()});
-        ledger_.assign(index, more);
+        const uint32_t wanted = std::max(accounts.credit_slots + 1, quota / 2);
+        const uint32_t more = std::min({wanted, most - quota, accounts.ledger.unassigned_slots()});
+        accounts.ledger.assign(index, more);
         return more != 0;
     }
 
     /// A peer that has neither sent a message nor been sent one while many came from others. (Second chance:
     /// a peer that was sent one is considered again later.)
-    [[nodiscard]] bool idle_for_long(DynamicPeer& peer) const {
+    [[nodiscard]] static bool idle_for_long(const DynamicAccounts& accounts, DynamicPeer& peer) {
         if (peer.used) {
             peer.used = false;
             return false;
         }
-        return pattern_.idle(peer, kLongGaps, kLongMessages);
+        return accounts.pattern.idle(peer, kLongGaps, kLongMessages);
     }
 };
 

@@ -58,7 +58,7 @@ class ThresholdCredits {
         return Status::kOk;
     }
 
-    [[nodiscard]] bool return_due(PeerIndex from, uint32_t packets) const noexcept {
+    [[nodiscard]] bool is_return_due(PeerIndex from, uint32_t packets) const noexcept {
         return ledger_[from].retrieved() + packets >= ledger_[from].threshold();
     }
 

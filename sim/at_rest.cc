@@ -42,7 +42,7 @@ std::string unrest_of_peer(const Process& process, const FlowControl& flow, Devi
     };
     if (flow.any_control_due(peer)) return of("has a control packet that has not left, to");
     if (flow.blocked(peer)) return of("waits for the answer to a compulsory request, from");
-    if (!flow.check_invariants(peer)) return of("has books that do not balance, of");
+    if (!flow.check_invariants(peer)) return of("has accounts that do not balance, of");
     return "";
 }
 
@@ -87,7 +87,7 @@ std::string unrest_of(const Process& process) {
     if (flow.control_refused()) {
         return "process " + std::to_string(process.rank()) + " has a control packet that its device refused";
     }
-    if (const auto* books = flow.dynamic(); books != nullptr && !books->ledger().conserved()) {
+    if (const auto* accounts = flow.dynamic(); accounts != nullptr && !accounts->ledger.conserved()) {
         return "process " + std::to_string(process.rank()) + " has lost or made slots of its mailbox";
     }
     for (DeviceAddr peer = 0; peer < device.peers(); ++peer) {

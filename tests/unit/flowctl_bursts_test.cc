@@ -278,14 +278,14 @@ TEST_F(Turns, messages_that_a_share_lets_go_take_no_turns) {
     receiver = Receiver(dynamic_plan(kSenders, 60 * kSenders, 2, Stealing::kTurns));
     rounds(5);
     for (PeerIndex peer = 0; peer < kSenders; ++peer) {
-        EXPECT_FALSE(receiver.flow.dynamic()->peer(peer).queued_for_grant) << peer;
+        EXPECT_FALSE(receiver.flow.dynamic()->at(peer).queued_for_grant) << peer;
         EXPECT_GE(receiver.flow.granted(peer), kPackets) << peer;
     }
 }
 
 TEST_F(Turns, an_ended_sender_is_given_nothing_when_its_turn_comes) {
     rounds(5);
-    ASSERT_TRUE(receiver.flow.dynamic()->peer(kSenders - 1).queued_for_grant);
+    ASSERT_TRUE(receiver.flow.dynamic()->at(kSenders - 1).queued_for_grant);
     receiver.flow.reset_peer(kSenders - 1);
     for (int round = 0; round < 5; ++round) {
         for (PeerIndex peer = 0; peer + 1 < kSenders; ++peer) message(peer);

@@ -33,8 +33,8 @@ struct Process {
 
     explicit Process(const Plan& plan) : flow(plan) {}
 
-    [[nodiscard]] const DynamicBooks& dynamic() const { return *flow.dynamic(); }
-    [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const { return flow.dynamic()->ledger(); }
+    [[nodiscard]] const DynamicAccounts& dynamic() const { return *flow.dynamic(); }
+    [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const { return flow.dynamic()->ledger; }
     [[nodiscard]] std::vector<Action> take() { return std::exchange(actions, {}); }
     /// A message without credits, of two packets; of its first packet only if it has not `ended`.
     std::vector<Action> contact(PeerIndex from, bool ended = true) {

@@ -63,7 +63,7 @@ TEST(Figure14, trace_of_eight_blocks) {
     EXPECT_EQ(receiver.piggyback(0), 1u);
     EXPECT_EQ(receiver.retrieve(0, 3), 2u);
     EXPECT_EQ(receiver.thresholds(0), (Fifo{2, 2, 2}));
-    EXPECT_EQ(receiver.flow.dynamic()->peer(0).piggybacked(), 0u);
+    EXPECT_EQ(receiver.flow.dynamic()->at(0).piggybacked(), 0u);
     // 8: the regular way.
     EXPECT_EQ(receiver.retrieve(0, 2), 2u);
 }
@@ -141,7 +141,7 @@ TEST_F(Idle, gives_up_all_but_its_static_slots_and_the_response_costs_one) {
     Actions actions;
     const uint32_t before = receiver.available();
     EXPECT_EQ(receiver.flow.control_arrived(1, ControlKind::kReturnResponse, held - 2, actions), Status::kOk);
-    EXPECT_FALSE(receiver.flow.dynamic()->peer(1).blocked);
+    EXPECT_FALSE(receiver.flow.dynamic()->at(1).blocked);
     EXPECT_EQ(receiver.flow.granted(1), 2u) << "one held, and one returned for the response";
     EXPECT_EQ(receiver.available(), before + held - 3);
     EXPECT_TRUE(receiver.flow.check_invariants(1));
@@ -191,7 +191,7 @@ TEST(Request, goes_before_a_response_when_one_credit_comes) {
     Receiver receiver(dynamic_plan(2, 20));
     receiver.flow.packets_sent(1, 2);
     receiver.retrieve(1, 6);
-    while (!receiver.flow.dynamic()->peer(1).blocked) receiver.retrieve(0, 1);
+    while (!receiver.flow.dynamic()->at(1).blocked) receiver.retrieve(0, 1);
     EXPECT_TRUE(receiver.requested.empty()) << "there is no credit for it";
     Actions actions;
     EXPECT_EQ(receiver.flow.control_arrived(1, ControlKind::kReturnRequest, 0, actions), Status::kOk);
@@ -231,7 +231,7 @@ TEST(ActivityStealing, does_not_shift_slots_among_senders_that_all_send) {
             receiver.retrieve(peer, 1, kEnd);
         }
     }
-    EXPECT_EQ(receiver.flow.dynamic()->counters().steals, 0u);
+    EXPECT_EQ(receiver.flow.dynamic()->counters.steals, 0u);
     for (PeerIndex peer = 0; peer < 8; ++peer) EXPECT_EQ(receiver.flow.quota(peer), 6u);
 }
 

@@ -56,7 +56,7 @@ struct Receiver {
     std::vector<uint32_t> thresholds(PeerIndex peer) const {
         std::vector<uint32_t> all;
         for (uint32_t place = 0; place < 3; ++place)
-            all.push_back(flow.dynamic()->ledger().threshold(peer, place));
+            all.push_back(flow.dynamic()->ledger.threshold(peer, place));
         return all;
     }
     uint32_t available() const { return flow.available_slots(); }

@@ -394,8 +394,8 @@ void Engine<S>::counters(velo_counters_t& out) const {
     out.peer_bytes = Core<S>::device_peer_bytes(core.options.plan) + core.device->peer_bytes();
     out.slot_owners = core.packets->flow().slot_owners();
     if (const auto* dynamic = core.packets->flow().dynamic(); dynamic != nullptr) {
-        out.steals = dynamic->counters().steals;
-        out.list_moves = dynamic->counters().list_moves;
+        out.steals = dynamic->counters.steals;
+        out.list_moves = dynamic->counters.list_moves;
     }
     out.stall_count = core.packets->stalls().count();
     out.stall_ns = core.packets->stalls().ns(core.packets->stalls().any_waits() ? core.clock.read() : 0);

@@ -1,4 +1,4 @@
-/// The part that all policies of dynamic flow control share: ledger, activity lists, pattern of messages, and
+/// The state of dynamic flow control that its policies decide upon: ledger, activity lists, pattern of messages, and
 /// links (FC 6).
 #pragma once
 
@@ -50,42 +50,34 @@ struct DynamicCounters {
     uint64_t closed = 0;  ///< closed by this process first
 };
 
-/// Base of the quota policies. A chain of classes, each in a file of its own:
-/// DynamicBooks <- a quota policy <- a grant policy <- DynamicCredits.
-class DynamicBooks {
-  public:
-    [[nodiscard]] const DynamicCounters& counters() const noexcept { return counters_; }
-    [[nodiscard]] const FifoLedger<DynamicPeer>& ledger() const noexcept { return ledger_; }
-    [[nodiscard]] const DynamicPeer& peer(PeerIndex index) const noexcept { return ledger_[index]; }
-    [[nodiscard]] Activity activity(PeerIndex index) const noexcept {
-        return lists_.level_of(ledger_[index]);
-    }
-    /// Peers that own slots of the mailbox and may use them.
-    [[nodiscard]] uint32_t slot_owners() const noexcept { return owners_; }
-
-  protected:
-    explicit DynamicBooks(const Plan& plan)
-        : ledger_(plan),
-          credit_slots_(plan.credit_slots),
-          min_quota_(plan.quota),
-          initial_quota_(plan.initial_quota),
-          planned_peers_(plan.peers),
-          data_slots_(plan.data_region_slots),
-          sender_slots_max_(plan.sender_slots_max),
-          return_max_(plan.return_max),
-          piggyback_(plan.piggyback),
-          by_contact_(plan.contact_slots != 0) {
-        VELO_CHECK(min_quota_ >= credit_slots_ && sender_slots_max_ >= min_quota_,
-                   "%u slots for a sender of at most %u", min_quota_, sender_slots_max_);
-        owners_ = ledger_.known();
-        for (PeerIndex index = 0; index < ledger_.known(); ++index) {
+/// Owner: DynamicCredits, which hands it to its policies: a quota policy says whose slots are taken for whom
+/// (quota_paper.h, quota_activity.h), a grant policy when credits go back (grant_threshold.h, grant_burst.h). A policy
+/// has no state of its own, and knows no other but the quota policy that a grant policy is made with.
+struct DynamicAccounts {
+    explicit DynamicAccounts(const Plan& plan)
+        : ledger(plan),
+          credit_slots(plan.credit_slots),
+          min_quota(plan.quota),
+          initial_quota(plan.initial_quota),
+          planned_peers(plan.peers),
+          data_slots(plan.data_region_slots),
+          sender_slots_max(plan.sender_slots_max),
+          return_max(plan.return_max),
+          piggyback(plan.piggyback),
+          by_contact(plan.contact_slots != 0) {
+        VELO_CHECK(min_quota >= credit_slots && sender_slots_max >= min_quota,
+                   "%u slots for a sender of at most %u", min_quota, sender_slots_max);
+        owners = ledger.known();
+        for (PeerIndex index = 0; index < ledger.known(); ++index) {
             at(index).link = LinkState::kOpen;
             at(index).spends = true;
             // FC 6.3: in increasing order, so that the lowest is the first victim.
-            lists_.add_front(ledger_.entries(), index, Activity::kLow);
+            lists.add_front(ledger.entries(), index, Activity::kLow);
         }
     }
 
+    /// Part of the data region that is granted to senders in the middle of a message only.
+    static constexpr uint32_t kHeldBack = 16;
     /// A run of packets can pass several monitoring points; it leads to two requests at most.
     static constexpr uint32_t kRequestsMax = 2;
     /// Messages that credits are granted for ahead of the next one, at most: about as many as go by while
@@ -96,21 +88,22 @@ class DynamicBooks {
     /// Messages ahead that a stream of the peer's needs so that it does not stop at each: fewer where
     /// messages of others come in between, because credits come back meanwhile.
     [[nodiscard]] uint32_t messages_ahead_max(const DynamicPeer& peer) const noexcept {
-        return kMessagesAheadMax / pattern_.own_gap(peer).value_or(kMessagesAheadMax + 1);
+        return kMessagesAheadMax / pattern.own_gap(peer).value_or(kMessagesAheadMax + 1);
     }
     static constexpr PeerIndex kNone = ActivityLists<DynamicPeer>::kNobody;
 
-    [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger_[index]; }
-    [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept { return ledger_[index]; }
+    [[nodiscard]] Activity activity(PeerIndex index) const noexcept { return lists.level_of(ledger[index]); }
+    [[nodiscard]] DynamicPeer& at(PeerIndex index) noexcept { return ledger[index]; }
+    [[nodiscard]] const DynamicPeer& at(PeerIndex index) const noexcept { return ledger[index]; }
 
     /// The threshold that the quota asks for (equation 1).
     [[nodiscard]] uint32_t wanted_threshold(const DynamicPeer& peer) const noexcept {
-        return std::min(threshold_for(peer.quota(), credit_slots_), return_max_);
+        return std::min(threshold_for(peer.quota(), credit_slots), return_max);
     }
 
     /// Packets of one burst: a message, but not more than half of the region for one sender.
     [[nodiscard]] uint32_t burst_packets(const DynamicPeer& peer) const noexcept {
-        return std::min(pattern_.expected_packets(peer), std::max(min_quota_, data_slots_ / 2));
+        return std::min(pattern.expected_packets(peer), std::max(min_quota, data_slots / 2));
     }
     /// Credits that are missing to the rest of the burst, and to the minimum quota, by which the next message shows
     /// when it comes too early. A message that is longer than expected goes on in halves of a burst.
@@ -118,8 +111,8 @@ class DynamicBooks {
         const uint32_t packets = burst_packets(peer);
         const uint32_t sent = peer.times.message_packets;
         const uint32_t wanted =
-            (packets > sent ? packets - sent : packets / 2) + min_quota_ + messages_ahead * packets;
-        return std::min(wanted - std::min(wanted, peer.granted()), return_max_);
+            (packets > sent ? packets - sent : packets / 2) + min_quota + messages_ahead * packets;
+        return std::min(wanted - std::min(wanted, peer.granted()), return_max);
     }
 
     /// Whether credits can be granted for a message that is only expected.
@@ -128,31 +121,35 @@ class DynamicBooks {
     }
     /// Slots that can be granted for messages that are only expected, if no newcomer is.
     [[nodiscard]] uint32_t spare_slots() const noexcept {
-        const uint32_t available = ledger_.available_slots();
-        return available - std::min(available, data_slots_ / kHeldBack);
+        const uint32_t available = ledger.available_slots();
+        return available - std::min(available, data_slots / kHeldBack);
     }
     /// While mailboxes are being opened, more first contacts are expected, and find slots.
     [[nodiscard]] uint32_t slots_for_newcomers() const noexcept {
-        if (!by_contact_ || pattern_.messages() - last_opening_ > 2 * owners_) return 0;
+        if (!by_contact || pattern.messages() - last_opening > 2 * owners) return 0;
         const uint32_t needed =
-            (planned_peers_ - std::min(planned_peers_, owners_)) * (credit_slots_ + min_quota_);
-        return std::min(needed, data_slots_ / 2);
+            (planned_peers - std::min(planned_peers, owners)) * (credit_slots + min_quota);
+        return std::min(needed, data_slots / 2);
     }
 
+    void count_inactive(PeerIndex index, int change) {
+        if (lists.level_of(at(index)) == Activity::kNull) inactive += static_cast<uint32_t>(change);
+        VELO_DCHECK(inactive <= owners, "%u of %u peers are inactive", inactive, owners);
+    }
     void move(PeerIndex index, Activity level) {
         VELO_DCHECK(lends(at(index).link), "peer %u is in a list and owns no slots", index);
-        counters_.list_moves += lists_.level_of(at(index)) != level;
+        counters.list_moves += lists.level_of(at(index)) != level;
         count_inactive(index, -1);
-        lists_.move_front(ledger_.entries(), index, level);
+        lists.move_front(ledger.entries(), index, level);
         count_inactive(index, 1);
     }
     void add_to_list(PeerIndex index, Activity level) {
-        lists_.add_front(ledger_.entries(), index, level);
+        lists.add_front(ledger.entries(), index, level);
         count_inactive(index, 1);
     }
     void remove_from_list(PeerIndex index) {
         count_inactive(index, -1);
-        lists_.remove(ledger_.entries(), index);
+        lists.remove(ledger.entries(), index);
     }
 
     // Activity (FC 6.5.2).
@@ -161,22 +158,22 @@ class DynamicBooks {
     /// the sender has used all that it had at the last one.
     [[nodiscard]] bool at_monitoring_point(PeerIndex index) {
         DynamicPeer& peer = at(index);
-        VELO_DCHECK(peer.thresholds_reached <= credit_slots_, "%u thresholds of peer %u",
+        VELO_DCHECK(peer.thresholds_reached <= credit_slots, "%u thresholds of peer %u",
                     peer.thresholds_reached, index);
-        if (++peer.thresholds_reached <= credit_slots_) return false;
+        if (++peer.thresholds_reached <= credit_slots) return false;
         peer.thresholds_reached = 0;
         return true;
     }
     /// FC figure 12: moves the sender to the list above its own. True where it was highly active, or in the
     /// null list.
     bool raise_activity(PeerIndex index) {
-        switch (lists_.level_of(at(index))) {
+        switch (lists.level_of(at(index))) {
             case Activity::kLow: move(index, Activity::kMedium); return false;
             case Activity::kMedium: move(index, Activity::kHigh); return false;
             case Activity::kHigh:
             case Activity::kNull: break;
         }
-        if (lists_.empty(Activity::kLow)) lists_.shift();
+        if (lists.empty(Activity::kLow)) lists.shift();
         move(index, Activity::kHigh);
         return true;
     }
@@ -195,21 +192,21 @@ class DynamicBooks {
     /// Takes the slots back from a peer that owns some.
     void close_link(PeerIndex index, Outbox& outbox) {
         DynamicPeer& peer = at(index);
-        VELO_CHECK(by_contact_ && lends(peer.link), "peer %u owns no slots", index);
+        VELO_CHECK(by_contact && lends(peer.link), "peer %u owns no slots", index);
         release_owner(index);
         const bool legal = apply_link(index, LinkEvent::kCloses, outbox);
         VELO_CHECK(legal, "the link with peer %u cannot close in state %u", index,
                    static_cast<unsigned>(peer.link));
         peer.blocked = false;
-        ledger_.drop_credits(index);
-        ++counters_.closed;
+        ledger.drop_credits(index);
+        ++counters.closed;
     }
 
     /// The peer may not use slots of ours any more.
     void release_owner(PeerIndex index) {
-        VELO_CHECK(owners_ != 0, "peer %u is one more than there are", index);
+        VELO_CHECK(owners != 0, "peer %u is one more than there are", index);
         remove_from_list(index);
-        --owners_;
+        --owners;
     }
 
     /// Nothing of the peer is left here: its slots are free. (Its place in the queue for a grant is passed
@@ -217,8 +214,8 @@ class DynamicBooks {
     void forget(PeerIndex index) {
         DynamicPeer& peer = at(index);
         if (lends(peer.link)) release_owner(index);
-        ledger_.close(index);
-        VELO_CHECK(!ledger_.begun(index), "peer %u owns slots after its end", index);
+        ledger.close(index);
+        VELO_CHECK(!ledger.begun(index), "peer %u owns slots after its end", index);
         const bool queued = peer.queued_for_grant;
         MessageTimes times = peer.times;
         times.message_packets_max = 0;
@@ -234,15 +231,15 @@ class DynamicBooks {
         DynamicPeer& victim = at(index);
         VELO_DCHECK(lends(victim.link), "peer %u is asked for slots that it does not own", index);
         if (victim.blocked || victim.granted() <= victim.quota()) return;
-        if (by_contact_ && victim.link != LinkState::kOpen) return close_link(index, outbox);
+        if (by_contact && victim.link != LinkState::kOpen) return close_link(index, outbox);
         victim.blocked = true;
         outbox.add(index, ControlKind::kReturnRequest);
     }
 
     /// A peer that has nothing but its minimum quota left is asked for what it holds beyond that.
     void after_theft(PeerIndex index, Outbox& outbox) {
-        VELO_DCHECK(at(index).quota() >= min_quota_, "peer %u keeps %u slots", index, at(index).quota());
-        if (at(index).quota() > min_quota_) {
+        VELO_DCHECK(at(index).quota() >= min_quota, "peer %u keeps %u slots", index, at(index).quota());
+        if (at(index).quota() > min_quota) {
             move(index, Activity::kMedium);
             return;
         }
@@ -250,31 +247,22 @@ class DynamicBooks {
         ask_back(index, outbox);
     }
 
-    FifoLedger<DynamicPeer> ledger_;
-    ActivityLists<DynamicPeer> lists_;
-    MessagePattern<DynamicPeer> pattern_;
-    DynamicCounters counters_;
-    uint32_t owners_ = 0;        ///< peers that own slots and may use them
-    uint32_t inactive_ = 0;      ///< in the null list
-    uint32_t last_opening_ = 0;  ///< counted in messages
-    uint32_t credit_slots_;
-    uint32_t min_quota_;
-    uint32_t initial_quota_;
-    uint32_t planned_peers_;
-    uint32_t data_slots_;
-    uint32_t sender_slots_max_;
-    uint32_t return_max_;
-    bool piggyback_;
-    bool by_contact_;
-
-  private:
-    /// Part of the data region that is granted to senders in the middle of a message only.
-    static constexpr uint32_t kHeldBack = 16;
-
-    void count_inactive(PeerIndex index, int change) {
-        if (lists_.level_of(at(index)) == Activity::kNull) inactive_ += static_cast<uint32_t>(change);
-        VELO_DCHECK(inactive_ <= owners_, "%u of %u peers are inactive", inactive_, owners_);
-    }
+    FifoLedger<DynamicPeer> ledger;
+    ActivityLists<DynamicPeer> lists;
+    MessagePattern<DynamicPeer> pattern;
+    DynamicCounters counters;
+    uint32_t owners = 0;        ///< peers that own slots and may use them
+    uint32_t inactive = 0;      ///< in the null list
+    uint32_t last_opening = 0;  ///< counted in messages
+    uint32_t credit_slots;
+    uint32_t min_quota;
+    uint32_t initial_quota;
+    uint32_t planned_peers;
+    uint32_t data_slots;
+    uint32_t sender_slots_max;
+    uint32_t return_max;
+    bool piggyback;
+    bool by_contact;
 };
 
 }  // namespace velo::flowctl
