@@ -207,7 +207,8 @@ bool CoopReader<Core>::end_if_done(uint32_t slot) {
 
 /// Accounts for a piece that the owner has moved. Returns its block; nullptr: the message fits none.
 template <class Core>
-typename CoopReader<Core>::Block* CoopReader<Core>::piece_moved(Peer& peer, Cookie cookie, uint64_t offset, uint32_t bytes) {
+typename CoopReader<Core>::Block* CoopReader<Core>::piece_moved(Peer& peer, Cookie cookie, uint64_t offset,
+                                                                uint32_t bytes) {
     const Op* op = pending_.find(cookie);
     if (op == nullptr || op->kind != Op::Kind::kCoopBlock || blocks_[op->block].peer != &peer ||
         !blocks_[op->block].shared.end_part(offset, bytes)) {

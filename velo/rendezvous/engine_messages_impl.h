@@ -51,7 +51,8 @@ void EngineMessages<Core>::send_ended(velo_send_t& send, Status status) {
 }
 
 template <class Core>
-typename EngineMessages<Core>::Push& EngineMessages<Core>::take_push(velo_peer& peer, uint64_t address, uint64_t bytes) {
+typename EngineMessages<Core>::Push& EngineMessages<Core>::take_push(velo_peer& peer, uint64_t address,
+                                                                     uint64_t bytes) {
     VELO_CHECK(bytes != 0, "no memory is sent to rank %u", peer.rank);
     auto* push = static_cast<Push*>(free_pushes_.pop_front());
     if (push == nullptr) push = &pushes_.emplace_back();
