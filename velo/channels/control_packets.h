@@ -72,7 +72,7 @@ class ControlPackets {
     /// Sends packets that the device has refused.
     void resend() { flow_.resend_control(sender()); }
     /// Sends what has to leave before data to this peer does. False: the device has refused it.
-    [[nodiscard]] bool send_before_data(DeviceAddr to) {
+    [[nodiscard, gnu::always_inline]] bool send_before_data(DeviceAddr to) {
         return !flow_.response_due(to) || flow_.send_control_to(to, sender());
     }
 
