@@ -62,7 +62,7 @@ class Matching {
     [[gnu::cold]] void forget(velo_peer& peer) {
         if (peer.match == nullptr) return;
         peer.match->peer = nullptr;
-        peer.match->out = {};
+        peer.match->out.reset();
     }
     [[nodiscard]] bool due() const { return receiving.due() || peers_.has_looped() || sending.due(); }
     /// Returns how much happened.
