@@ -108,12 +108,13 @@ TEST_F(RingChannelAlone, full_ring_or_a_dead_peer_takes_nothing) {
 }
 
 TEST_F(RingChannelAlone, ring_takes_messages_one_by_one_and_reports_nothing_later) {
-    EXPECT_EQ(channel_.send_together(shm::PeerIndex{1}, {}), Status::kAgain);
+    constexpr shm::PeerIndex kPeer{1};
+    EXPECT_EQ(channel_.send_together(kPeer, {}), Status::kAgain);
     EXPECT_FALSE(channel_.gathers());
-    EXPECT_FALSE(channel_.waits(shm::PeerIndex{1}));
-    EXPECT_FALSE(channel_.prepare_packets(shm::PeerIndex{1}, 1));
+    EXPECT_FALSE(channel_.waits(kPeer));
+    EXPECT_FALSE(channel_.prepare_packets(kPeer, 1));
     EXPECT_EQ(channel_.message_bytes_max(), 4096u);
-    EXPECT_EQ(channel_.announced_ending(shm::PeerIndex{1}), base::Ending::kClosed);
+    EXPECT_EQ(channel_.announced_ending(kPeer), base::Ending::kClosed);
 }
 
 }  // namespace
