@@ -84,7 +84,7 @@ Job::Job(const Settings& settings, uint32_t ranks) : ranks_(ranks) {
         options_ = make_options(params, identity, {}, locality_);
         // Refusals of the device itself end a job as well.
         if (options_.device_used && !options_.network_used) const shim::ShimDevice device(options_.device);
-        direct_ = options_.single_copy && probe_direct_copy().works;
+        direct_ = options_.node_copies.single && probe_direct_copy().works;
     } catch (const base::SetupError& error) {
         refusal_ = error.what();
     }
@@ -139,7 +139,7 @@ std::string paths_text(const Job& job) {
     std::string text;
     append(text, "Paths from rank 0 of %u (btl_velo_ranks_per_node=%d)\n", job.ranks(),
            options.params.ranks_per_node);
-    const char* copied = options.single_copy
+    const char* copied = options.node_copies.single
                              ? "copies in messages, because the kernel does not permit direct copies"
                              : "copies in messages (btl_velo_single_copy=none)";
     const auto to = [](uint32_t first, uint32_t last) {

@@ -212,7 +212,7 @@ void check_machine(Check& check, const Job& job) {
                  "; velo opens /proc/PID/fd of its peers, which must be of the same user, PID and user namespace");
     }
     // Of parameters that are refused nothing is known.
-    if (!job.refusal().empty() || !job.options().single_copy) return;
+    if (!job.refusal().empty() || !job.options().node_copies.single) return;
     const std::string scope = ptrace_scope();
     const std::string rule = scope.empty() ? "" : " (kernel.yama.ptrace_scope is " + scope + ")";
     if (job.direct()) {

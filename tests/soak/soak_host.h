@@ -66,7 +66,7 @@ class SoakHost {
         options.plan = config.plan;
         options.node = device.process() / config.processes_per_node;
         options.device_used = true;
-        options.single_copy = config.seed % 4 != 0;
+        options.node_copies.single = config.seed % 4 != 0;
         options.host = host();
         engine_ = std::make_unique<sim::SimEngine>(options, sim::SimSystem{&fabric, &device});
         for (uint32_t i = 0; i < kReadBytes; ++i) window_[sizeof(uint64_t) + i] = constant(device.process(), i);

@@ -244,7 +244,7 @@ TEST_F(ConnectorAlone, direct_copies_need_that_the_peers_own_word_was_read) {
 }
 
 TEST_F(ConnectorAlone, without_single_copies_no_memory_is_read) {
-    core_.options.single_copy = false;
+    core_.options.node_copies.single = false;
     EXPECT_EQ(connect(near()), Status::kOk);
     EXPECT_FALSE(peer_->direct);
     EXPECT_EQ(core_.system.probed, 0);

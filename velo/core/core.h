@@ -37,7 +37,7 @@ struct Core {
           on_node(system.open_node(with.on_node)),
           ring(on_node),
           clock(system) {
-        if (options.single_copy) system.permit_copies();
+        if (options.node_copies.single) system.permit_copies();
         if (!options.device_used) return;
         try {
             DeviceConfig config = options.device;

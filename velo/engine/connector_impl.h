@@ -152,13 +152,13 @@ Status Connector<Core>::connect(const EngineAddress& address, bool same_host, vo
         found.pid = address.on_node.segment.pid;
         if (on_node) {
             uint64_t seen = 0;
-            found.direct = core_.options.single_copy &&
+            found.direct = core_.options.node_copies.single &&
                            core_.system.copy_from(address.on_node.segment.pid, reinterpret_cast<std::byte*>(&seen),
                                                   address.probe.address, sizeof seen) == Status::kOk &&
                            seen == address.probe.value;
-            if (core_.options.single_copy && !found.direct) denied_.report(found);
+            if (core_.options.node_copies.single && !found.direct) denied_.report(found);
         } else {
-            found.direct = core_.options.single_copy;
+            found.direct = core_.options.node_copies.single;
         }
         if (core_.options.params.show_paths != 0) show_path(address, found);
     }

@@ -37,6 +37,12 @@ struct Tuning {
     uint32_t trace_period_ms = 10;
 };
 
+/// Blocks between processes of the node.
+struct NodeCopies {
+    bool single = true;             ///< the kernel copies from one to the other, where it may
+    std::optional<CoopMethod> way;  ///< none: as measured
+};
+
 /// Bounds of a process's transfers.
 struct Window {
     uint32_t chunk_bytes = 262144;    ///< most of one get or put through the device
@@ -59,8 +65,7 @@ struct EngineOptions {
     bool network_used = false;    ///< and it is that of a network
     bool network_wanted = false;  ///< by the user: without it velo is not used at all
     std::string no_network;  ///< why there is none, where some rank of the job would be reached through it
-    bool single_copy = true;
-    std::optional<CoopMethod> block_way;  ///< of blocks between processes of the node; none: as measured
+    NodeCopies node_copies;
     Window window;
     StallParam stall;
     rma::RailsSettings rails;

@@ -105,6 +105,8 @@ constexpr std::array<std::pair<std::optional<CoopMethod>, std::string_view>, kCo
      {CoopMethod::kRingNontemporal, "nontemporal"},
      {CoopMethod::kDirect, "direct"}}};
 
+constexpr std::array<std::pair<bool, std::string_view>, 2> kSingleCopies{{{true, "cma"}, {false, "none"}}};
+
 /// Remedies beside those of flow control, which knows of slots alone.
 std::string other_remedies(const flowctl::PlanError& error, const flowctl::Config& config,
                            const EngineOptions& options) {
@@ -343,65 +345,12 @@ void set_rails(EngineOptions& options) {
     options.rails.own_column = options.static_column(options.node);
 }
 
-}  // namespace
-
-uint64_t read_param(std::string_view name, std::string_view text, const base::NumberRange& range) {
-    if (const auto value = base::read_number(text, range)) return *value;
-    constexpr size_t kShown = 64;
-    throw SetupError("btl_velo_" + std::string(name) + "=" + std::string(text.substr(0, kShown)) +
-                     (text.size() > kShown ? "... " : " ") + base::why_no_number(range));
-}
-
-std::string_view instead_of(std::string_view name) {
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
-#define VELO_PARAM_TEXT(name, value, audience, text)
-#define VELO_PARAM_GONE(gone, text) \
-    if (name == #gone) return text;
-#include "velo/params.def"
-#undef VELO_PARAM_INT
-#undef VELO_PARAM_TEXT
-    return "";
-}
-
-void set_param(velo_params_t& params, std::string_view name, const char* text) {
-    const std::string_view given = text == nullptr ? "" : text;
-    const auto number = [&](uint64_t smallest, uint64_t largest, bool bytes) {
-        return static_cast<int>(read_param(name, given, {.smallest = smallest, .largest = largest, .bytes = bytes}));
-    };
-#define VELO_PARAM_INT(field, value, smallest, largest, audience, text_) \
-    if (name == #field) return void(params.field = number(smallest, largest, false));
-#define VELO_PARAM_BYTES(field, value, smallest, largest, audience, text_) \
-    if (name == #field) return void(params.field = number(smallest, largest, true));
-#define VELO_PARAM_TEXT(field, value, audience, text_) \
-    if (name == #field) return void(params.field = text);
-#include "velo/params.def"
-#undef VELO_PARAM_INT
-#undef VELO_PARAM_TEXT
-    const std::string_view instead = instead_of(name);
-    throw SetupError("btl_velo_" + std::string(name) + " is no parameter of velo" +
-                     (instead.empty() ? "" : " any more: " + std::string(instead)));
-}
-
-bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
-    const std::string_view device = params.device == nullptr ? "" : params.device;
-    // A user who emulates nodes on one host does without.
-    const bool others = identity.hosts > 1 || (identity.more_hosts && params.ranks_per_node == 0);
-    return device == "ofi" || (device == "auto" && others);
-}
-
-EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
-                           const velo_host_t& host, const base::Locality& locality, const Tuning& tuning) {
-    velo_params_t params = given;
-    // Open MPI gives no pointer for a text that is set to nothing.
-#define VELO_PARAM_INT(name, value, smallest, largest, audience, text)
-#define VELO_PARAM_TEXT(name, value, audience, text) \
-    if (params.name == nullptr) params.name = "";
-#include "velo/params.def"
-#undef VELO_PARAM_INT
-#undef VELO_PARAM_TEXT
+/// As the host gave them. Open MPI gives no pointer for a text that is set to nothing.
+velo_params_t checked(velo_params_t params) {
 #define VELO_PARAM_INT(name, value, smallest, largest, audience, text) \
     check_range(#name, params.name, smallest, largest);
-#define VELO_PARAM_TEXT(name, value, audience, text)
+#define VELO_PARAM_TEXT(name, value, audience, text) \
+    if (params.name == nullptr) params.name = "";
 #include "velo/params.def"
 #undef VELO_PARAM_INT
 #undef VELO_PARAM_TEXT
@@ -409,31 +358,14 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
         check_range("ring_bytes", params.ring_bytes, 16384, 16777216);
         check_power_of_two("ring_bytes", params.ring_bytes);
     }
+    return params;
+}
 
-    EngineOptions options;
-    options.identity = identity;
-    options.host = host;
-    options.params = params;
-    options.tuning = tuning;
-    const std::string_view single_copy = params.single_copy;
-    if (single_copy != "cma" && single_copy != "none") {
-        throw SetupError("btl_velo_single_copy=" + std::string(single_copy) + " is not one of cma, none");
-    }
-    options.single_copy = single_copy == "cma";
-    options.block_way = parsed("block_way", params.block_way, kBlockWays);
-    options.device.link = read_emulate(params.emulate);
-    set_window(options);
-    options.stall = read_stall_report(params.stall_report);
-    options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
-    // A word that is not known is one whether a device is used or not.
-    const flowctl::Mode mode = parsed("flow_control", params.flow_control, flowctl::kModeNames);
-    options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
-                        .slots = static_cast<uint32_t>(params.slots),
-                        .mailbox_bytes = static_cast<uint32_t>(params.mailbox_bytes),
-                        .ports = static_cast<uint8_t>(params.ports),
-                        .flow_control = mode};
-    options.on_node = {.name = identity.name,
-                       .geometry = ring_geometry(params, tuning.ring_lines, identity, locality),
+/// Rings and blocks between processes of the node.
+void set_on_node(EngineOptions& options, const base::Locality& locality) {
+    const velo_params_t& params = options.params;
+    options.on_node = {.name = options.identity.name,
+                       .geometry = ring_geometry(params, options.tuning.ring_lines, options.identity, locality),
                        .registrations_max = static_cast<uint32_t>(params.registrations),
                        .place = locality.place,
                        // A process whose memory policy the user has set does not choose.
@@ -446,9 +378,11 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                          " bytes; raise it or lower btl_velo_shm_max_send_size, btl_velo_shm_eager_limit or "
                          "btl_velo_shm_rndv_eager_limit");
     }
+}
 
-    choose_device(options);
-    set_rails(options);
+/// Of the device that was chosen: what it is opened with, and the plan of its memory.
+void set_device(EngineOptions& options) {
+    const velo_params_t& params = options.params;
     // The receiver sets that much aside for each peer in the middle of a message.
     constexpr uint32_t kDeviceMessageBytesMax = 16u << 20;
     if (options.device_used && params.device_message_bytes_max > kDeviceMessageBytesMax) {
@@ -457,22 +391,57 @@ EngineOptions make_options(const velo_params_t& given, const velo_identity_t& id
                          std::to_string(kDeviceMessageBytesMax) +
                          "; lower btl_velo_max_send_size, btl_velo_eager_limit or btl_velo_rndv_eager_limit");
     }
-    options.device.host_name = identity.name;
-    options.device.job_token = identity.job;
-    options.device.ports = static_cast<uint32_t>(params.ports);
-    options.device.shares_cpus = options.shares_cpus;
-    options.device.faults = params.faults;
-    options.device.log = {.write = host.log, .context = host.context};
-    options.network = network_options(params, identity);
-    if (!options.device_used) return options;
+    DeviceConfig& device = options.device;
+    device.host_name = options.identity.name;
+    device.job_token = options.identity.job;
+    device.ports = static_cast<uint32_t>(params.ports);
+    device.shares_cpus = options.shares_cpus;
+    device.faults = params.faults;
+    device.log = {.write = options.host.log, .context = options.host.context};
+    if (!options.device_used) return;
+    const uint32_t senders = senders_in_job(options.identity, static_cast<uint32_t>(params.ranks_per_node));
+    options.plan = make_plan(options, options.settings.flow_control, senders);
+    device.peers_max = senders;
+    device.operation_timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000;
+    device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;
+    device.mailbox_slots = options.plan.mailbox_slots;
+    device.contact_slots = options.plan.contact_slots;
+}
 
-    const uint32_t senders = senders_in_job(identity, static_cast<uint32_t>(params.ranks_per_node));
-    options.plan = make_plan(options, mode, senders);
-    options.device.peers_max = senders;
-    options.device.operation_timeout_ns = static_cast<uint64_t>(params.timeout) * 1'000'000'000;
-    options.device.peer_timeout_ns = static_cast<uint64_t>(params.peer_timeout) * 1'000'000'000;
-    options.device.mailbox_slots = options.plan.mailbox_slots;
-    options.device.contact_slots = options.plan.contact_slots;
+}  // namespace
+
+bool wants_network(const velo_params_t& params, const velo_identity_t& identity) {
+    const std::string_view device = params.device == nullptr ? "" : params.device;
+    // A user who emulates nodes on one host does without.
+    const bool others = identity.hosts > 1 || (identity.more_hosts && params.ranks_per_node == 0);
+    return device == "ofi" || (device == "auto" && others);
+}
+
+EngineOptions make_options(const velo_params_t& given, const velo_identity_t& identity,
+                           const velo_host_t& host, const base::Locality& locality, const Tuning& tuning) {
+    EngineOptions options;
+    options.identity = identity;
+    options.host = host;
+    options.params = checked(given);
+    options.tuning = tuning;
+    const velo_params_t& params = options.params;
+    options.node_copies = {.single = parsed("single_copy", params.single_copy, kSingleCopies),
+                           .way = parsed("block_way", params.block_way, kBlockWays)};
+    options.device.link = read_emulate(params.emulate);
+    set_window(options);
+    options.stall = read_stall_report(params.stall_report);
+    options.shares_cpus = locality.cpus != 0 && identity.local_size > locality.cpus;
+    options.settings = {.ranks_per_node = static_cast<uint32_t>(params.ranks_per_node),
+                        .slots = static_cast<uint32_t>(params.slots),
+                        .mailbox_bytes = static_cast<uint32_t>(params.mailbox_bytes),
+                        .ports = static_cast<uint8_t>(params.ports),
+                        // A word that is not known is one whether a device is used or not.
+                        .flow_control = parsed("flow_control", params.flow_control, flowctl::kModeNames)};
+    set_on_node(options, locality);
+    choose_device(options);
+    set_rails(options);
+    options.network = network_options(params, identity);
+    set_device(options);
     return options;
 }
 

@@ -67,8 +67,8 @@ CoopMethod CoopReader<Core>::method_for(Block& block) {
         core_.on_node.measure_next(peer.node_index());
     peer.coop.fetched_bytes += bytes;
     if (!peer.direct) return ring_to(peer);
-    if (core_.options.block_way) [[unlikely]]
-        return *core_.options.block_way;
+    if (core_.options.node_copies.way) [[unlikely]]
+        return *core_.options.node_copies.way;
     return choice(block).choose(bytes, core_.on_node.pays_for_pages(peer.coop.fetched_bytes));
 }
 
