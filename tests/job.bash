@@ -91,9 +91,10 @@ await() {
     done
 }
 
-# Folders in which a job may leave files of velo's, and those files.
+# Folders in which a job may leave files of velo's, and those files. Left out are folders that tests work in,
+# job*, of other scripts too.
 velo_folders=(/dev/shm)
-files_of_velo() { find "${velo_folders[@]}" -maxdepth 2 -name '*velo*' ! -path "$work*" 2>/dev/null | sort; }
+files_of_velo() { find "${velo_folders[@]}" -maxdepth 2 -name '*velo*' ! -path "${work%/*}/job*" 2>/dev/null | sort; }
 
 # left_since FILES: whether there are others now, which stay; another job's may have been seen at their birth.
 left_since() {

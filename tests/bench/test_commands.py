@@ -71,7 +71,7 @@ class Jobs(unittest.TestCase):
     """Over velo as it was built, beside Open MPI's own."""
 
     def test_compare(self):
-        with tempfile.TemporaryDirectory(prefix="velo-bench.") as out:
+        with tempfile.TemporaryDirectory(prefix="job-bench.") as out:
             result = run("compare", "--only", "latency", "--columns", "velo,vader", "--sizes", "8,2048", "--rounds",
                          "1", "--plugin", PLUGIN, "--out", out, seconds_max=300)
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -98,7 +98,7 @@ class Jobs(unittest.TestCase):
         right = "#!/bin/sh\necho ' Mop/s total = 5'\necho ' Verification = SUCCESSFUL'\n"
         programs = {"is.S.x": right, "ft.S.x": right + "case $OMPI_MCA_btl in velo*) echo UNSUCCESSFUL ;; esac\n",
                     "mg.S.x": right + "case $OMPI_MCA_btl in velo*) ;; *) echo UNSUCCESSFUL ;; esac\n"}
-        with tempfile.TemporaryDirectory(prefix="velo-bench.") as out:
+        with tempfile.TemporaryDirectory(prefix="job-bench.") as out:
             for name, text in programs.items():
                 path = os.path.join(out, name)
                 with open(path, "w", encoding="ascii") as file:
