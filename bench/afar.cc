@@ -1,30 +1,19 @@
 /// Measures between hosts, beside bench/pairs.cc, as rows of measuring.h.
 ///
-///   mpirun … afar floor LABEL INTERFACE 8,2048     a bare non-blocking TCP socket between ranks 0 and 1
 ///   mpirun … afar fetch LABEL                      MPI_Fetch_and_op by rank 0 at rank 1, which is inside MPI
 ///   mpirun … afar init LABEL                       MPI_Init and MPI_Finalize
 ///   mpirun … afar incast LABEL SECONDS             all ranks but 0, 1 and 2 send to rank 0, which computes
 ///   mpirun … afar peers LABEL                      memory of rank 0 as it speaks to one rank after the other
 ///
-/// floor: half a ping-pong, us (latency); one direction, MB/s (bandwidth); 8-byte messages a second, 256 of them a
-/// write (rate). No MPI comes nearer to the network than that.
 /// fetch: us of one fetch-and-add of 8 bytes, with its flush. Open MPI 4.1 makes three atomics of it, one after the
 /// other: its osc/rdma takes a lock at the target first, and gives it back.
 /// init: ms from before MPI_Init to after MPI_Finalize, of rank 0.
 /// incast: messages of 2 KiB. RSS of rank 0 in KiB before the others send, when all have sent, and at the end; us of a
 /// ping-pong of 2 KiB between ranks 1 and 2 before the others send, and while they do.
 /// peers: KiB that rank 0 has more, and a rank spoken to.
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <ifaddrs.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 
 #include "arguments.h"
 #include "ranks.h"
@@ -38,152 +27,9 @@ using measuring::seconds;
 
 constexpr int kTag = 1;
 constexpr int kBatches = 31;
-constexpr int kBatchesMin = 7;
-constexpr double kBatchSeconds = 0.002;
-constexpr double kMeasureSeconds = 0.3;
-
-[[noreturn]] void fail(const char* what) {
-    std::fprintf(stderr, "afar: %s: %s\n", what, std::strerror(errno));
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::abort();
-}
 
 std::string row(const std::string& label, const char* measure, size_t size, double value) {
     return measuring::row(label, "0-1", measure, size, value);
-}
-
-/// Seconds for one of what run(count) does `count` of. `agree` tells the other side the leader's count; 0: enough.
-double timed(const std::function<void(int*)>& agree, const std::function<void(int)>& run) {
-    std::vector<double> batches;
-    for (int count = 1;;) {
-        agree(&count);
-        // The other side's times are its own, and not looked at.
-        if (count == 0) return batches.empty() ? 0 : measuring::median(batches);
-        const double start = seconds();
-        run(count);
-        const double taken = seconds() - start;
-        if (batches.empty() && taken < kBatchSeconds / 4) {
-            count *= 4;
-            continue;
-        }
-        batches.push_back(taken / count);
-        const bool long_ones = taken * kBatches > kMeasureSeconds;
-        if (batches.size() == kBatches || (batches.size() >= kBatchesMin && long_ones)) count = 0;
-    }
-}
-
-// --- A bare socket.
-
-in_addr address_of(const char* interface) {
-    ifaddrs* all = nullptr;
-    in_addr found = {};
-    if (getifaddrs(&all) != 0) fail("getifaddrs");
-    for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-        if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
-        if (std::strcmp(at->ifa_name, interface) == 0) {
-            found = reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
-        }
-    }
-    freeifaddrs(all);
-    if (found.s_addr == 0) {
-        std::fprintf(stderr, "afar: interface %s has no IPv4 address\n", interface);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    return found;
-}
-
-int connected_socket(bool listens, const char* interface) {
-    sockaddr_in address = {};
-    socklen_t bytes = sizeof address;
-    int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (listens) {
-        address.sin_family = AF_INET;
-        address.sin_addr = address_of(interface);
-        if (bind(socket_fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0) fail("bind");
-        if (listen(socket_fd, 1) != 0) fail("listen");
-        getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &bytes);
-        MPI_Send(&address, sizeof address, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
-        const int accepted = accept(socket_fd, nullptr, nullptr);
-        if (accepted < 0) fail("accept");
-        close(socket_fd);
-        socket_fd = accepted;
-    } else {
-        MPI_Recv(&address, sizeof address, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (connect(socket_fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0) fail("connect");
-    }
-    const int on = 1;
-    setsockopt(socket_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    fcntl(socket_fd, F_SETFL, O_NONBLOCK);
-    return socket_fd;
-}
-
-void write_all(int to, const char* from, size_t bytes) {
-    while (bytes != 0) {
-        const ssize_t written = write(to, from, bytes);
-        if (written < 0 && errno != EAGAIN) fail("write");
-        if (written <= 0) continue;
-        from += written;
-        bytes -= static_cast<size_t>(written);
-    }
-}
-
-void read_all(int from, char* to, size_t bytes) {
-    while (bytes != 0) {
-        const ssize_t got = read(from, to, bytes);
-        if (got == 0 || (got < 0 && errno != EAGAIN)) fail("read");
-        if (got <= 0) continue;
-        to += got;
-        bytes -= static_cast<size_t>(got);
-    }
-}
-
-void measure_floor(const std::string& label, const char* interface, const std::vector<size_t>& sizes, bool leads) {
-    const measuring::Cpus cpus = measuring::choose_cpus();
-    measuring::pin(leads ? cpus.first : cpus.second);
-    const int peer = connected_socket(leads, interface);
-    const auto agree = [&](int* value) {
-        if (leads) {
-            write_all(peer, reinterpret_cast<const char*>(value), sizeof *value);
-        } else {
-            read_all(peer, reinterpret_cast<char*>(value), sizeof *value);
-        }
-    };
-    std::string csv;
-    constexpr int kWindow = 64;
-    for (const size_t bytes : sizes) {
-        std::vector<char> memory(std::max<size_t>(bytes, 1));
-        const auto ping_pong = [&](int count) {
-            for (int i = 0; i < count; ++i) {
-                // An empty message of MPI is not an empty one on the wire.
-                const size_t length = std::max<size_t>(bytes, 1);
-                if (leads) write_all(peer, memory.data(), length);
-                read_all(peer, memory.data(), length);
-                if (!leads) write_all(peer, memory.data(), length);
-            }
-        };
-        const auto stream = [&](size_t length) {
-            return [&, length](int count) {
-                char answer = 0;
-                std::vector<char> chunk(length);
-                for (int i = 0; i < count * kWindow; ++i) {
-                    leads ? write_all(peer, chunk.data(), length) : read_all(peer, chunk.data(), length);
-                    if (i % kWindow != kWindow - 1) continue;
-                    leads ? read_all(peer, &answer, 1) : write_all(peer, &answer, 1);
-                }
-            };
-        };
-        csv += row(label, "latency", bytes, timed(agree, ping_pong) / 2 * 1e6);
-        if (bytes >= 65536) {
-            const double window = static_cast<double>(bytes) * kWindow;
-            csv += row(label, "bandwidth", bytes, window / timed(agree, stream(bytes)) / 1e6);
-        }
-        if (bytes == 8) {
-            constexpr size_t kTogether = 256;
-            csv += row(label, "rate", bytes, kWindow * kTogether / timed(agree, stream(8 * kTogether)));
-        }
-    }
-    close(peer);
-    if (leads) print(csv);
 }
 
 // --- One-sided.
@@ -321,12 +167,7 @@ void measure_peers(const std::string& label, int self, int ranks) {
 int measure(const measuring::Session& session, int argc, char** argv) {
     const std::string what = argc > 2 ? argv[1] : "";
     const std::string label = argc > 2 ? argv[2] : "";
-    if (what == "floor" && argc == 5) {
-        std::vector<size_t> sizes;
-        const std::string error = measuring::parse_numbers("SIZES", argv[4], {.largest = 1u << 30}, sizes);
-        if (!error.empty()) return session.refuse("afar: " + error);
-        if (session.self < 2) measure_floor(label, argv[3], sizes, session.self == 0);
-    } else if (what == "fetch") {
+    if (what == "fetch") {
         measure_fetch(label, session.self);
     } else if (what == "incast" && argc == 4) {
         uint32_t length = 0;

@@ -28,11 +28,11 @@ struct Place {
 
     void print() const {
         if (ns.empty()) {
-            std::printf("%-4s no reading\n", name);
+            std::printf("%-5s no reading\n", name);
             return;
         }
         const auto [low, high] = std::ranges::minmax(ns);
-        std::printf("%-4s %6zu readings, median %.0f ns (%.0f to %.0f)\n", name, ns.size(), measuring::median(ns), low,
+        std::printf("%-5s %6zu readings, median %.0f ns (%.0f to %.0f)\n", name, ns.size(), measuring::median(ns), low,
                     high);
     }
 };
@@ -50,7 +50,7 @@ int bench::distance(int argc, char** argv) {
         fail("--until=" + options.until + " is neither near nor far");
     const measuring::Cpus cpus = two_cpus();
 
-    Place places[] = {{"near"}, {"far"}};
+    Place places[] = {{"near"}, {"far"}, {"mixed"}};
     const Place* last = nullptr;
     uint32_t changes = 0;
     bool found = false;
@@ -62,7 +62,7 @@ int bench::distance(int argc, char** argv) {
         const double at = measuring::seconds() - start;
         if (at >= options.seconds && reading != 0) break;
         const double ns = measuring::line_transfer_ns(cpus);
-        Place& place = places[static_cast<size_t>(measuring::cores_of(ns))];
+        Place& place = places[static_cast<size_t>(measuring::cores_of(ns, ns))];
         place.ns.push_back(ns);
         if (options.csv) {
             measuring::print(measuring::row("distance", place.name, "line", static_cast<size_t>(at * 1e3), ns));

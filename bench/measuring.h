@@ -126,13 +126,20 @@ inline double line_transfer_ns(const Cpus& cpus) {
     return median(batches);
 }
 
-/// CPUs are far from this number of ns for a cache line on (NEAR_NS in bench/velobench/compare_tables.py).
-inline constexpr double kFarNs = 110;
+/// CPUs are near below this number of ns for a cache line, and far above the other one (bench/velobench/distance.py).
+inline constexpr double kNearNs = 110;
+inline constexpr double kFarNs = 160;
 
-/// Figures with near CPUs and with far ones do not compare.
-enum class Cores { kNear, kFar };
-inline Cores cores_of(double line_ns) { return line_ns < kFarNs ? Cores::kNear : Cores::kFar; }
-inline const char* to_string(Cores cores) { return cores == Cores::kNear ? "near" : "far"; }
+/// Figures with near CPUs and with far ones do not compare, and those between, or while the CPUs moved, with none.
+enum class Cores { kNear, kFar, kMixed };
+/// By readings before and after a figure.
+inline Cores cores_of(double before_ns, double after_ns) {
+    if (std::max(before_ns, after_ns) < kNearNs) return Cores::kNear;
+    return std::min(before_ns, after_ns) > kFarNs ? Cores::kFar : Cores::kMixed;
+}
+inline const char* to_string(Cores cores) {
+    return cores == Cores::kNear ? "near" : cores == Cores::kFar ? "far" : "mixed";
+}
 
 /// A line of the CSV that every probe prints, and bench/velobench/rows.py reads: label,where,measure,size,value.
 ///   label    the caller's name of the job or the way: a transport, a mode of flow control

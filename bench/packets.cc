@@ -209,8 +209,8 @@ int bench::packets(int argc, char** argv) {
                 const double before = measuring::line_transfer_ns(cpus);
                 const std::vector<Figures> figures = measure(options, mode, slots, cpus);
                 const double after = measuring::line_transfer_ns(cpus);
-                const measuring::Cores cores = measuring::cores_of(before);
-                if (cores != measuring::cores_of(after)) continue;
+                const measuring::Cores cores = measuring::cores_of(before, after);
+                if (cores == measuring::Cores::kMixed) continue;
                 for (size_t i = 0; i < options.sizes.size(); ++i) {
                     Measured& row = rows[{cores, mode, slots, options.sizes[i]}];
                     row.one_way_ns.push_back(figures[i].one_way_ns);

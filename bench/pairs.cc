@@ -1,6 +1,7 @@
 /// Latency, bandwidth and message rate between chosen pairs of ranks, one pair at a time, as CSV.
 ///
 ///   mpirun -np 4 … pairs --label velo --pairs 0-1,0-2 --measures latency,bandwidth --sizes 8,2048,65536
+///                        [--offsets 0,16,64]
 ///
 /// Only the pair that is measured runs, pinned to two CPUs, or with `--pinned no` wherever the system puts it. All
 /// other ranks sleep. So a job of many ranks measures on two CPUs what a job of two ranks would, and every MPI is
@@ -15,6 +16,9 @@
 ///   rate       as bandwidth, in messages a second
 ///   sends      as rate, where each message is sent by MPI_Send instead of MPI_Isend
 /// The messages of a window lie in memory of their own. All contents are checked once for each size.
+///
+/// With --offsets each is measured, as NAME@OFFSET, with memory at that distance from a page's begin, at both ranks:
+/// copies by `rep movsb` are many times slower for some differences between the two addresses.
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -27,7 +31,6 @@
 namespace {
 
 using measuring::Cpus;
-using measuring::nap_until;
 using measuring::seconds;
 using measuring::split;
 
@@ -43,7 +46,8 @@ constexpr double kWarmUpSeconds = 0.005;
 constexpr int kWindow = 64;
 /// Enough to tell a message from its neighbours; checking more would take longer than the measurement.
 constexpr size_t kVerifiedBytesMax = size_t{32} << 20;
-constexpr std::align_val_t kPage{4096};
+constexpr size_t kPageBytes = 4096;
+constexpr std::align_val_t kPage{kPageBytes};
 
 enum class Measure { kLatency, kBandwidth, kBoth, kRate, kSends };
 struct NamedMeasure {
@@ -65,6 +69,7 @@ struct Options {
     std::vector<std::pair<int, int>> pairs;
     std::vector<NamedMeasure> measures;
     std::vector<size_t> sizes;
+    std::vector<size_t> offsets;  ///< none: 0, and rows do not say it
     bool pinned = true;
 };
 
@@ -103,6 +108,7 @@ std::string parse(int argc, char** argv, int ranks, Options& options) {
                                                  {"--pairs", &pairs},
                                                  {"--measures", &measures},
                                                  {"--sizes", &options.sizes, {.largest = INT32_MAX}},
+                                                 {"--offsets", &options.offsets, {.largest = kPageBytes - 1}},
                                                  {"--pinned", &pinned}});
     options.pinned = pinned == "yes";
     if (error.empty() && !options.pinned && pinned != "no") error = "--pinned takes yes or no";
@@ -141,8 +147,8 @@ class Memory {
 /// One rank's side of a measurement with one size.
 class Side {
   public:
-    Side(int self, int peer, bool leads, size_t bytes, const NamedMeasure& measure, const Memory& out,
-         const Memory& in)
+    Side(int self, int peer, bool leads, size_t bytes, const NamedMeasure& measure, unsigned char* out,
+         unsigned char* in)
         : self_(self),
           peer_(peer),
           leads_(leads),
@@ -150,8 +156,8 @@ class Side {
           window_(measure.window),
           both_(measure.both_directions),
           blocks_(measure.measure == Measure::kSends),
-          out_(out.start()),
-          in_(in.start()) {}
+          out_(out),
+          in_(in) {}
 
     /// Messages in each direction with known contents; ends the job when one byte is wrong.
     void verify() {
@@ -305,20 +311,6 @@ class Side {
     unsigned char* in_;
 };
 
-/// While the leader has both CPUs for itself, its partner sleeps.
-std::string line_transfer(const std::string& label, const std::string& pair, const Cpus& cpus, int peer, bool leads) {
-    if (cpus.first < 0) return {};
-    if (!leads) {
-        MPI_Request request;
-        MPI_Irecv(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD, &request);
-        nap_until(request);
-        return {};
-    }
-    std::string row = measuring::line_transfer_row(label, pair, cpus);
-    MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
-    return row;
-}
-
 /// Both ranks of a pair call this; the first one prints.
 void measure(const Options& options, const std::pair<int, int>& ranks, int self, const Cpus& cpus) {
     const bool leads = self == ranks.first;
@@ -329,19 +321,25 @@ void measure(const Options& options, const std::pair<int, int>& ranks, int self,
 
     const size_t bytes_max = *std::ranges::max_element(options.sizes);
     const int window_max = std::ranges::max(options.measures, {}, &NamedMeasure::window).window;
-    const Memory out(bytes_max * static_cast<size_t>(window_max));
-    const Memory in(bytes_max * static_cast<size_t>(window_max));
+    const std::vector<size_t> offsets = options.offsets.empty() ? std::vector<size_t>{0} : options.offsets;
+    const size_t memory_bytes = bytes_max * static_cast<size_t>(window_max) + *std::ranges::max_element(offsets);
+    const Memory out(memory_bytes);
+    const Memory in(memory_bytes);
 
     std::string csv;
     for (const size_t bytes : options.sizes) {
         for (const NamedMeasure& named : options.measures) {
-            Side side(self, peer, leads, bytes, named, out, in);
-            side.verify();
-            csv += line_transfer(options.label, pair, cpus, peer, leads);
-            csv += measuring::row(options.label, pair, named.name, bytes, side.measure(named.measure));
+            for (const size_t offset : offsets) {
+                Side side(self, peer, leads, bytes, named, out.start() + offset, in.start() + offset);
+                side.verify();
+                csv += measuring::line_between(options.label, pair, cpus, peer, leads);
+                csv += measuring::row(options.label, pair,
+                                      measuring::at_offset(named.name, offset, !options.offsets.empty()), bytes,
+                                      side.measure(named.measure));
+            }
         }
     }
-    csv += line_transfer(options.label, pair, cpus, peer, leads);
+    csv += measuring::line_between(options.label, pair, cpus, peer, leads);
     if (leads) measuring::print(csv);
 }
 

@@ -89,4 +89,26 @@ inline std::string line_row(const Session& session, std::string_view label, std:
     return row;
 }
 
+/// The row of a cache line's time between two ranks that are each pinned to a CPU. The one that leads measures and has
+/// both CPUs for itself, while its partner sleeps and gets no row.
+inline std::string line_between(std::string_view label, std::string_view where, const Cpus& cpus, int peer,
+                                bool leads) {
+    constexpr int kTag = 77;
+    if (cpus.first < 0) return {};
+    if (!leads) {
+        MPI_Request request;
+        MPI_Irecv(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD, &request);
+        nap_until(request);
+        return {};
+    }
+    std::string row = line_transfer_row(label, where, cpus);
+    MPI_Send(nullptr, 0, MPI_BYTE, peer, kTag, MPI_COMM_WORLD);
+    return row;
+}
+
+/// `NAME@OFFSET`, of memory that begins so far behind a page's first byte; NAME where offsets are not asked for.
+inline std::string at_offset(std::string_view name, size_t offset, bool said) {
+    return said ? std::string(name) + "@" + std::to_string(offset) : std::string(name);
+}
+
 }  // namespace measuring

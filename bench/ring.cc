@@ -214,8 +214,8 @@ std::map<Row, Figures> measure(const Options& options, Side& leader, Command& co
                 const double one_way = lead(leader, command, way, bytes, false);
                 const double streaming = lead(leader, command, way, bytes, true);
                 const double after = measuring::line_transfer_ns(cpus);
-                const measuring::Cores cores = measuring::cores_of(before);
-                if (cores != measuring::cores_of(after)) continue;
+                const measuring::Cores cores = measuring::cores_of(before, after);
+                if (cores == measuring::Cores::kMixed) continue;
                 Figures& figures = table[{cores, bytes, way}];
                 figures.one_way.push_back(one_way);
                 figures.streaming.push_back(streaming);

@@ -6,8 +6,8 @@ it meets: near and far cores apart, medians over rounds, as CSV and as tables.
   bench/run compare --wait 7200          waits two hours at most until each figure was near and far as often, too
 
 In a round each column runs once, one job after the other. A figure is near when one cache line takes less than 110 ns
-from CPU to CPU right before and after it, far when it takes longer both times, and mixed otherwise: virtual CPUs move
-about, and figures of different distances do not compare."""
+from CPU to CPU right before and after it, far when it takes more than 160 both times, and mixed otherwise: virtual
+CPUs move about, and figures of different distances do not compare."""
 
 import hashlib
 import os

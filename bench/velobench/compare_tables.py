@@ -1,12 +1,11 @@
 """The tables of `compare`: near and far figures apart, with the targets that each row meets."""
 
 import collections
-import itertools
 
 from . import tables
+from .distance import placed
 from .stats import Samples, ratio
 
-NEAR_NS = 110
 # Columns whose lines differ by more have a row of them.
 LINE_RATIO_MAX = 1.25
 GROUPS = ("latency", "bandwidth", "rate", "unpinned", "flow")
@@ -62,26 +61,6 @@ class Score:
     def summary(self, name):
         return (f"{name}: of {self.targets} targets, {self.aims} reach the aim, {self.musts} only the must, "
                 f"{self.targets - self.aims - self.musts} neither")
-
-
-def placed(rows):
-    """Each row with near, far or mixed: how far apart the CPUs were by the readings right before and after it in its
-    job. A reading has its own place, and what was measured without any counts as near."""
-    def place(lines):
-        if not lines or max(lines) < NEAR_NS:
-            return "near"
-        return "far" if min(lines) >= NEAR_NS else "mixed"
-
-    for _, job in itertools.groupby(rows, lambda row: (row["group"], row["round"], row["column"], row["where"])):
-        job = list(job)
-        lines = [(at, float(row["value"])) for at, row in enumerate(job) if row["measure"] == "line"]
-        for at, row in enumerate(job):
-            if row["measure"] == "line":
-                yield row, place([float(row["value"])])
-            else:
-                before = [line for read_at, line in lines if read_at < at][-1:]
-                after = [line for read_at, line in lines if read_at > at][:1]
-                yield row, place(before + after)
 
 
 def lacking(rows, groups, rounds):

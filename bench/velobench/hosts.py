@@ -2,7 +2,8 @@
 
 The hosts are namespaces of this machine (tests/hosts/hosts makes and removes them; root only), joined by veth pairs
 and a bridge; with --loopback there is one host, and its lo. A round runs each column once, one job after the other;
-figures are medians over rounds. Ranks 0 and 1 are pinned to two cores."""
+figures are medians over rounds, near and far cores apart (bench/velobench/distance.py). Ranks 0 and 1 are pinned to two
+cores. `libfabric` is fi_send and fi_recv of the same provider, without any MPI; `socket` is a bare TCP connection."""
 
 import argparse
 import os
@@ -15,14 +16,15 @@ from .openmpi import (BUILD, PLUGIN, ROOT, Failed, OpenMpi, check_plugin, cpus, 
                       run_job, timed_out)
 from .options import number, numbers, parser, words
 from .hosts_tables import GROUPS, MTL_OF, TITLES
-from .stats import median
 
-LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, 8, *range(10, 17), 18, 20, 22, 24))]
-BANDWIDTH_SIZES = [2 ** power for power in (16, 18, 20, 22)]
+LATENCY_SIZES = [0, 8, *(2 ** power for power in (6, 8, *range(10, 21), 22, 24))]
+BANDWIDTH_SIZES = [2 ** power for power in (12, 14, 16, 18, 20, 22)]
+OFFSETS = [0, 16, 64]
 IDLE_SIZES = [0, 8, 256, 2048, 16384, 65536, 1048576]
 PROVIDERS = {"net": "net", "rxm": "tcp;ofi_rxm"}
+BARE = [column for column in TITLES if column.startswith(("fabric", "socket"))]
+HOSTS = os.path.join(ROOT, "tests", "hosts", "hosts")
 NPB = ("is", "ft", "cg", "mg", "lu", "ep")
-ATTEMPTS = 6
 JOB_SECONDS_MAX = 240
 
 
@@ -34,10 +36,11 @@ def arguments(given):
     add("--columns", type=words(*TITLES), default=list(TITLES), metavar="LIST",
         help=f"of {','.join(TITLES)} (default: all)")
     add("--sizes", type=numbers(0, "bytes"), metavar="LIST", help="bytes, for latency and bandwidth")
+    add("--offsets", type=numbers(0, "bytes"), default=OFFSETS, metavar="LIST",
+        help="of the memory from a page's begin, for latency and bandwidth (default: 0,16,64)")
+    add("--rates", type=words("any", "10gbit", "25gbit"), default=["any"], metavar="LIST",
+        help="of the hosts' links, for latency and bandwidth: of any, 10gbit, 25gbit (default: any)")
     add("--rounds", type=number(1, 999), default=5, metavar="N", help="default: 5")
-    add("--line-max", type=float, default=100, metavar="NS",
-        help="a job that begins or ends while a cache line takes longer from core to core is run again, at most "
-             f"{ATTEMPTS} times in all (default: 100)")
     add("--loopback", action="store_true", help="one host, over lo")
     add("--plugin", default=PLUGIN, metavar="DIR", help="where mca_btl_velo.so is (default: build/.libs)")
     add("--before", metavar="DIR", help="another such folder, measured in columns of its own")
@@ -59,13 +62,17 @@ def arguments(given):
     return chosen
 
 
+def provider_of(column):
+    return PROVIDERS[column.rsplit("_", 1)[1]]
+
+
 class Jobs:
     """Runs jobs and keeps their rows, each a line where,group,round,column,measure,size,value."""
 
     def __init__(self, options):
         self.options = options
         self.mpi = OpenMpi()
-        self.where = "loopback" if options.loopback else "veth"
+        self.where = self.place = "loopback" if options.loopback else "veth"
         self.interface = "lo" if options.loopback else "eth0"
         self.csv = rows.Kept(os.path.join(options.out, "hosts.csv"), "where", "group", "round", "column", "measure",
                              "size", "value")
@@ -80,15 +87,16 @@ class Jobs:
         column = column.removesuffix("_before")
         if column.startswith("velo"):
             btl, plugin = "velo", os.path.abspath(options.before if before else options.plugin)
+            pml = "cm" if column.startswith("velo_mtl") else "ob1"
             if column in MTL_OF:
                 parameters["btl_velo_if_include"] = self.interface
-                environment["OMPI_MCA_btl_velo_provider_include"] = PROVIDERS[column.removeprefix("velo_")]
+                environment["OMPI_MCA_btl_velo_provider_include"] = provider_of(column)
                 if options.loopback:
                     parameters |= {"btl_velo_ranks_per_node": 1, "btl_velo_device": "ofi"}
             parameters |= dict(options.mca)
         elif column.startswith("mtl"):
             pml, parameters["mtl"] = "cm", "ofi"
-            environment["OMPI_MCA_mtl_ofi_provider_include"] = PROVIDERS[column.removeprefix("mtl_")]
+            environment["OMPI_MCA_mtl_ofi_provider_include"] = provider_of(column)
             # net is not found with lo. Without a name it takes another interface's address, which goes over lo too.
             if not options.loopback:
                 environment["FI_TCP_IFACE"] = environment["FI_NET_IFACE"] = self.interface
@@ -124,24 +132,39 @@ class Jobs:
         self.csv.add([self.where, group, self.round, column, *row] for row in measured)
 
     def measure(self, group, column, layout, probe, *words_, mca=None, label=None):
-        """A job of a probe, again where the cores were far."""
-        for _ in range(ATTEMPTS):
-            output = self.run(group, column, layout, [self.mpi.compile(probe), *words_], mca)
-            measured = rows.parse(output)
-            if not measured:
-                raise Failed(f"the job of {group} over {column} printed nothing")
-            if (median([row.value for row in measured if row.measure == "line"]) or 0) <= self.options.line_max:
-                break
+        """A job of a probe."""
+        measured = rows.parse(self.run(group, column, layout, [self.mpi.compile(probe), *words_], mca))
+        if not measured:
+            raise Failed(f"the job of {group} over {column} printed nothing")
         self.write(group, label or column, [row[2:] for row in measured])
 
-    def pairs(self, group, measures, sizes):
-        text = ",".join(map(str, sizes))
+    def pairs(self, group, measures, sizes, offsets):
+        what = ["--sizes", ",".join(map(str, sizes)), "--offsets", ",".join(map(str, offsets)), "--measures"]
         for column in self.options.columns:
-            if column != "floor":
-                self.measure(group, column, [1, 1], "pairs", "--label", column, "--pairs", "0-1", "--measures",
-                             measures, "--sizes", text)
-            elif group == "latency":
-                self.measure(group, column, [1, 1], "afar", "floor", column, self.interface, text)
+            if column not in BARE:
+                self.measure(group, column, [1, 1], "pairs", "--label", column, "--pairs", "0-1", *what, measures)
+                continue
+            # In both directions at once they are not measured.
+            what_bare = [*what, measures.removesuffix(",both")]
+            if column == "socket":
+                self.measure(group, column, [1, 1], "wires", "socket", column, self.interface, *what_bare)
+            else:
+                self.measure(group, column, [1, 1], "wires", "fabric", column, self.interface, "--provider",
+                             provider_of(column), *what_bare)
+
+    def at_rates(self, group, measures, sizes):
+        """The pairs, over links of each rate."""
+        for rate in self.options.rates if not self.options.loopback else ["any"]:
+            self.set_rate(rate)
+            self.pairs(group, measures, sizes, self.options.offsets)
+        self.set_rate("any")
+
+    def set_rate(self, rate):
+        self.where = self.place + ("" if rate == "any" else " " + rate)
+        for host in ("h1", "h2") if self.options.rates != ["any"] and not self.options.loopback else ():
+            command = [HOSTS, "rate", host, "off" if rate == "any" else rate]
+            if subprocess.run(command, check=False).returncode != 0:
+                raise Failed(f"the links cannot be held to {rate}")
 
     def velo_columns(self):
         return [column for column in self.options.columns if column.startswith("velo")]
@@ -153,13 +176,13 @@ class Jobs:
             print(f" {group} {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
 
     def group_latency(self):
-        self.pairs("latency", "latency", self.options.sizes or LATENCY_SIZES)
+        self.at_rates("latency", "latency", self.options.sizes or LATENCY_SIZES)
 
     def group_bandwidth(self):
-        self.pairs("bandwidth", "bandwidth,both", self.options.sizes or BANDWIDTH_SIZES)
+        self.at_rates("bandwidth", "bandwidth,both", self.options.sizes or BANDWIDTH_SIZES)
 
     def group_rate(self):
-        self.pairs("rate", "rate", [8])
+        self.pairs("rate", "rate", [8], [0])
 
     def group_fetch(self):
         """Not on one host: a window of its ranks is shared memory, whatever the BTL."""
@@ -195,7 +218,7 @@ class Jobs:
             program = next((path for path in choices if os.path.exists(path)), None)
             layout = [ranks] if self.options.loopback else [ranks // 2, ranks // 2]
             for column in self.options.columns if program else ():
-                if column == "floor":
+                if column in BARE:
                     continue
                 output = self.run("npb", column, layout, [program])
                 if not npb.verified(output):
@@ -216,11 +239,12 @@ HEAD = """<!-- Written by bench/run hosts. Only the last section is written by h
 
 # Between hosts
 
-velo between two hosts beside what else Open MPI has there: medians over rounds of one job of each in turn. `floor` is
-a bare non-blocking TCP socket. The hosts are namespaces of one machine with {cpus} cores, so a rank has a core, the kernel's
-part included. A job that begins or ends while a cache line takes more than {line_max:.0f} ns from core to core is run again,
-{attempts} times in all at most. `best` is the best of the columns that are neither velo's nor the floor. Ratios of latencies
-below 1, and of all others above 1, are in velo's favour.
+velo between two hosts beside what else Open MPI has there: medians over rounds of one job of each in turn, near and far
+cores apart ([how](../benchmarks.md#near-and-far)). The hosts are namespaces of one machine with {cpus} cores, so a rank
+has a core, the kernel's part included. `libfabric` is fi_send and fi_recv of the same provider without any MPI, `socket`
+a bare TCP connection. `mtl` is mtl/ofi over the same provider, `best` the best of the other MPIs. Ratios of latencies
+below 1, and of all others above 1, are in velo's favour. Memory begins at three offsets of a page; *worst* is the worst
+ratio of the three.
 
 | | |
 |---|---|
@@ -236,10 +260,10 @@ def head(options):
     chosen = argparse.Namespace(**{**vars(options), "plugin": PLUGIN, "loopback": False, "mca": []})
     jobs = Jobs(chosen)
     cpu, kernel, mpi = machine(jobs.mpi)
-    text = HEAD.format(line_max=options.line_max, attempts=ATTEMPTS, cpus=cpus(), cpu=cpu, kernel=kernel, mpi=mpi,
+    text = HEAD.format(cpus=cpus(), cpu=cpu, kernel=kernel, mpi=mpi,
                        fabric=found(r"libfabric: (.*)", output_of("fi_info", "--version")) or "unknown")
     lines = {title: [word.replace(ROOT, "$PWD") for word in jobs.command(column, [1, 1])
-                     if word != "--allow-run-as-root"] for column, title in TITLES.items() if column != "floor"}
+                     if word != "--allow-run-as-root"] for column, title in TITLES.items() if column not in BARE}
     common = tables.common_words(list(lines.values()))
     text += f"`{' '.join(common).replace(jobs.mpi.mpirun, 'mpirun')}`, and behind it:\n\n"
     return text + tables.table(["column", "options"], "ll", [
@@ -253,7 +277,7 @@ def report(options):
     text = hosts_tables.report(csv.rows())
     print(text, end="")
     if options.write_docs:
-        text = hosts_tables.report(csv.rows(), ["veth"])
+        text = hosts_tables.report(csv.rows(), "veth")
         tables.write_page(os.path.join(ROOT, "docs", "results", "hosts.md"), [head(options) + text])
 
 
@@ -268,13 +292,13 @@ def main(given):
         return 0
     check_plugin(options.plugin)
     jobs = Jobs(options)
-    for probe in ("pairs", "afar"):
+    for probe in ("pairs", "afar", "wires"):
         jobs.mpi.compile(probe)
     jobs.csv.begin(options.add)
     if options.loopback:
         measure(options)
     else:
-        command = [os.path.join(ROOT, "tests", "hosts", "hosts"), "4", sys.executable,
+        command = [HOSTS, "4", sys.executable,
                    os.path.join(ROOT, "bench", "run"), "hosts", *given, "--inside"]
         status = subprocess.run(command, check=False).returncode
         if status != 0:

@@ -113,7 +113,7 @@ def compile_probe(probe, compiler, suffix=""):
     if not os.path.exists(program) or any(os.path.getmtime(program) < os.path.getmtime(name) for name in sources):
         os.makedirs(PROBES, exist_ok=True)
         command = [compiler, "-std=c++20", "-O2", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX", "-pthread",
-                   "-I", ROOT, "-o", program, source]
+                   "-I", ROOT, "-o", program, source, *(["-lfabric"] if probe == "wires" else [])]
         if subprocess.run(command, check=False).returncode != 0:
             raise Failed(f"bench/{probe}.cc does not compile with {compiler}")
     return program

@@ -8,11 +8,11 @@ import re
 import sys
 
 from . import pictures
+from .distance import distance
 from .openmpi import Failed
 from .stats import Samples, percent_over
 from .tables import rounded
 
-NEAR_NS = 110
 SCHEMES = ("hardware", "static", "growing", "dynamic")
 # Packets of a message of 2 KiB, IBFC's buffer.
 BUFFER_SLOTS = 37
@@ -80,7 +80,7 @@ class Figures:
                 if first_ns is None:
                     first_ns = line_ns
                 else:
-                    for key, value in held if max(first_ns, line_ns) < NEAR_NS else ():
+                    for key, value in held if distance([first_ns, line_ns]) == "near" else ():
                         samples.add(key, value)
                     first_ns = None
                 held = []
@@ -135,8 +135,8 @@ class Figures:
                 figures.append(((row["measure"], row["ranks"]), run, row["mode"], row["slots"], float(row["value"])))
 
         def place(run):
-            near = {line_ns < NEAR_NS for line_ns in lines.values(run)}
-            return None if len(near) > 1 else "far" if near == {False} else "near"
+            found = distance(lines.values(run))
+            return None if found == "mixed" else found
 
         samples = Samples()
         counted = [(key, place(run), *rest, lines.values(run)) for key, run, *rest in figures if place(run)]

@@ -265,20 +265,38 @@ class Hosts(unittest.TestCase):
     def test_tables(self):
         lines = ["veth,latency,1,velo_net,latency,8,6", "veth,latency,1,mtl_net,latency,8,8",
                  "veth,latency,1,tcp,latency,8,5", "veth,latency,2,velo_net,latency,8,7",
-                 "veth,latency,1,velo_net,line,0,48", "veth,fetch,1,velo_net,fetch,8,39",
+                 "veth,latency,3,velo_net,line,0,48", "veth,latency,3,velo_net,latency,8,6.5",
+                 "veth,latency,3,velo_net,line,0,48", "veth,latency,4,velo_net,line,0,180",
+                 "veth,latency,4,velo_net,latency,8,20", "veth,latency,4,velo_net,line,0,190",
+                 "veth,latency,5,velo_net,line,0,48", "veth,latency,5,velo_net,latency,8,99",
+                 "veth,latency,5,velo_net,line,0,190", "veth,fetch,1,velo_net,fetch,8,39",
                  "veth,npb,1,velo_net,is.A,2,110", "veth,npb,1,tcp,is.A,2,100", "veth,npb,1,velo_net,ft.A,2,90",
                  "veth,npb,1,tcp,ft.A,2,100", "loopback,rate,1,velo_net,rate,8,2500000"]
         text = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines))
-        self.assertIn("Rounds: latency 2, fetch 1, npb 1.", text)
-        self.assertIn("| | velo net | mtl/ofi net | btl/tcp | velo net / mtl | velo net / best |\n"
-                      "|--:|--:|--:|--:|--:|--:|\n| 8 B | 6.50 | 8.00 | 5.00 | 0.81 | 1.30 |\n"
-                      "| one cache line, ns | 48.0 | – | – | | |\n", text)
+        self.assertIn("Rounds: latency 3, fetch 1, npb 1.", text)
+        self.assertIn("| worst | velo net / mtl | velo net / best | velo net / libfabric |\n|--:|--:|--:|--:|\n"
+                      "| 8 B | 0.81 | 1.30 | – |\n", text)
+        self.assertIn("| | velo net | mtl/ofi net | btl/tcp |\n|--:|--:|--:|--:|\n| 8 B | 6.50 | 8.00 | 5.00 |\n", text)
+        self.assertIn("One cache line, ns: velo net 48.0.", text)
+        self.assertIn("Cores: far.", text)
+        self.assertIn("| 8 B | 20.0 |\n", text)
+        self.assertNotIn("99.0", text, "the cores moved meanwhile")
         self.assertIn("velo net: 39.0 us. Open MPI makes three atomics of it: one takes 2.00 x the 8-byte", text)
         self.assertIn("| is.A | 2 | 110.0 | 100.0 | 1.10 |\n", text)
         self.assertIn("Geometric mean, velo net over btl/tcp, 2 ranks: 0.995.", text)
-        self.assertIn("| 8 B | 2.50 | – | – |\n", text)
-        two_hosts = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines), ["veth"])
+        self.assertIn("| 8 B | 2.50 |\n", text)
+        two_hosts = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines), "veth")
         self.assertTrue(two_hosts and text.startswith(two_hosts) and "2.50" not in two_hosts, two_hosts)
+
+    def test_worst_offset_counts_and_a_link_of_a_rate_is_a_place(self):
+        lines = [f"veth 10gbit,bandwidth,1,{column},bandwidth@{offset},65536,{value}"
+                 for column, values in (("velo_mtl_net", (100, 200)), ("mtl_net", (100, 100)), ("ucx", (50, 400)),
+                                        ("fabric_net", (200, 200)))
+                 for offset, value in zip((0, 16), values)]
+        text = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines))
+        self.assertIn("joined by veth, links of 10 Gb/s", text)
+        self.assertIn("| 64 KiB | 1.00 | 0.50 | 0.50 |\n", text)
+        self.assertIn("| offset 16 | velo's MTL net | mtl/ofi net | UCX tcp | libfabric net |\n", text)
 
 
 class Real(unittest.TestCase):

@@ -17,8 +17,8 @@ BELOW_MPI = (("chunks", ("--chunk", "--against", "--rounds"), ("--sizes",)),
              ("packets", ("--rounds",), ("--slots", "--sizes")),
              ("ring", ("--rounds", "--ring-bytes"), ("--sizes",)))
 OVER_MPI = (("flow", ("--batches", "--batch-us", "--warm-us"), ("--sizes", "--windows", "--active")),
-            ("pairs", (), ("--sizes",)))
-BY_PLACE = (("afar", "SIZES", ("floor", "label", "lo"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
+            ("pairs", (), ("--sizes", "--offsets")))
+BY_PLACE = (("wires", "--sizes", ("socket", "label", "lo", "--sizes"), ()), ("afar", "SECONDS", ("incast", "label"), ()),
             ("everyone", "BYTES", ("alltoall", "label"), ()), ("instructions", "WINDOWS", (), ()),
             ("flood", "COUNT", ("label",), ("8",)), ("flood", "BYTES", ("label", "8"), ()),
             ("depth", "DEPTH", ("label",), ()),
