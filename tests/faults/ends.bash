@@ -53,7 +53,7 @@ one_is_killed() {
     start_end "$1" --mca orte_enable_recovery "$2" "$faultdir/end" stay || return
     # The environment of a process has its rank.
     for pid in "${ranks[@]}"; do
-        tr '\0' '\n' <"/proc/$pid/environ" | grep -q '^OMPI_COMM_WORLD_RANK=1$' && victim=$pid
+        grep -qz '^OMPI_COMM_WORLD_RANK=1$' "/proc/$pid/environ" && victim=$pid
     done
     kill -KILL "$victim"
     # shellcheck disable=SC2059

@@ -253,7 +253,7 @@ judge_lines() {
         # A transfer whose connection was reset under way is repeated as messages, which velo says.
         local silent='^$'
         [[ $name == connections_reset* ]] && silent='velo: rank [0-9]+: the device failed a transfer with rank '
-        grep 'velo: ' "$log" | grep -qvE -e "$silent" && why='velo said something, though the traffic passed'
+        grep -qvE -e "$silent" < <(grep 'velo: ' "$log") && why='velo said something, though the traffic passed'
     elif [[ $says != - ]]; then
         grep -qE "$says" "$log" || why="no line says '$says'"
     fi
