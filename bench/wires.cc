@@ -110,7 +110,7 @@ class Socket final : public Wire {
     /// Buffers that hold a long message, so that neither end waits for the other's; as root beyond the system's bound.
     static void enlarge(int fd) {
         const int bytes = 32 << 20;
-        for (const int option : {SO_SNDBUFFORCE, SO_RCVBUFFORCE}) {
+        for (const int option : {SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE}) {
             setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes);
         }
     }

@@ -26,7 +26,6 @@ class RailOutages {
     /// No rail has failed since it last worked.
     [[nodiscard]] bool clear() const { return suspects_ == 0; }
     /// Rails that have failed since they last worked.
-    [[nodiscard]] RailMask suspects() const { return suspects_; }
     /// Rails that are out and not due for a trial.
     [[nodiscard]] RailMask barred(uint64_t now_ns) const { return suspects_ == 0 ? 0 : barred_now(now_ns); }
     /// Rails that are out, due for a trial or not.

@@ -14,7 +14,7 @@ MTL_OF = {column: "mtl_" + column.rsplit("_", 1)[1] for column in TITLES if colu
 FABRIC_OF = {column: "fabric_" + column.rsplit("_", 1)[1] for column in MTL_OF}
 OTHERS = ("mtl_net", "mtl_rxm", "tcp", "ucx")
 # Figures of a pair of cores, by groups.
-BY_DISTANCE = ("latency", "bandwidth", "rate")
+BY_DISTANCE = ("latency", "bandwidth", "rate", "idle")
 
 
 def title_of(column):
@@ -86,7 +86,8 @@ class Figures:
                 cells = []
                 for velo in velos:
                     at_offsets = zip(*(self.ratios(group, name, velo, size_, lower_wins) for name in names))
-                    cells += [ratio_cell(worst(filter(None, found), default=None)) for found in at_offsets]
+                    # The worst of fewer offsets may be a better one.
+                    cells += [ratio_cell(worst(found) if all(found) else None) for found in at_offsets]
                 rows.append([size(size_), *cells])
             heads = ["worst", *(f"{title_of(velo)} / {other}" for velo in velos for other in ("mtl", "best", "libfabric"))]
             text += "\n" + tables.table(heads, "r" * len(heads), rows)
@@ -168,10 +169,11 @@ class Figures:
         return (self.pairs("latency", "latency", "One-way latency, us", True)
                 + self.pairs("bandwidth", "bandwidth", "Streaming, one direction, MB/s", False)
                 + self.pairs("bandwidth", "both", "Streaming, both directions, MB/s", False)
-                + self.pairs("rate", "rate", "Message rate, window 64, million/s", False, 1e6))
+                + self.pairs("rate", "rate", "Message rate, window 64, million/s", False, 1e6)
+                + self.idle())
 
     def others(self):
-        return self.fetch() + self.idle() + self.init() + self.incast() + self.peers() + self.npb()
+        return self.fetch() + self.init() + self.incast() + self.peers() + self.npb()
 
     def counts(self):
         return ", ".join(f"{group} {self.rounds(group)}" for group in GROUPS if self.rounds(group))

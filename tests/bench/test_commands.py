@@ -93,6 +93,24 @@ class Jobs(unittest.TestCase):
         self.assertRegex(page, r"\| velo, on node \| `--mca pml ob1 --mca btl velo,self")
         self.assertEqual(kept, re.search(r"\(source (\w+)\)", page).group(1))
 
+    def test_hosts_over_lo(self):
+        """Each column's job, at each offset; far from the speed of a network."""
+        columns = ("velo_net", "velo_mtl_net", "mtl_net", "fabric_net", "socket")
+        with tempfile.TemporaryDirectory(prefix="job-bench.") as out:
+            result = run("hosts", "--loopback", "--only", "latency,bandwidth", "--columns", ",".join(columns), "--sizes",
+                         "8,65536", "--offsets", "0,16", "--rounds", "1", "--plugin", PLUGIN, "--out", out,
+                         seconds_max=300)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(os.path.join(out, "hosts.csv"), encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+        for column in columns:
+            measures = ["latency", "bandwidth"] + ["both"] * (column not in ("fabric_net", "socket"))
+            figures = {(row["measure"], row["size"]): float(row["value"]) for row in rows if row["column"] == column}
+            for name in (f"{measure}@{offset}" for measure in measures for offset in (0, 16)):
+                for size in ("8", "65536"):
+                    self.assertGreater(figures.get((name, size), 0), 0, (column, name, size))
+            self.assertGreater(figures["line", "0"], 0, column)
+
     def test_npb_counts_what_is_not_verified(self):
         """Programs that only print: one is right, one is not over velo, one not over vader, which is no defect."""
         right = "#!/bin/sh\necho ' Mop/s total = 5'\necho ' Verification = SUCCESSFUL'\n"

@@ -296,6 +296,9 @@ class Hosts(unittest.TestCase):
         text = hosts_tables.report(named("where,group,round,column,measure,size,value", *lines))
         self.assertIn("joined by veth, links of 10 Gb/s", text)
         self.assertIn("| 64 KiB | 1.00 | 0.50 | 0.50 |\n", text)
+        fewer = [line for line in lines if "mtl_net,bandwidth@0" not in line or "velo" in line]
+        self.assertIn("| 64 KiB | – | 0.50 | 0.50 |\n",
+                      hosts_tables.report(named("where,group,round,column,measure,size,value", *fewer)))
         self.assertIn("| offset 16 | velo's MTL net | mtl/ofi net | UCX tcp | libfabric net |\n", text)
 
 
