@@ -6,16 +6,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kAwayMs = 3500;
+constexpr int kHeldUpMs = 1000;
 
 /// A process that wakes this one after it has stopped itself. Made before MPI, which does not like forks.
 class Waker {
@@ -42,6 +45,36 @@ class Waker {
 
   private:
     int end_ = -1;
+};
+
+/// How long this process was not run at a stretch, by a thread of its own: a machine that stands still for seconds leaves
+/// velo no time in which it could have seen that nothing moves.
+class Gaps {
+  public:
+    Gaps() : thread_([this] { watch(); }) {}
+    ~Gaps() {
+        over_ = true;
+        thread_.join();
+    }
+    Gaps(const Gaps&) = delete;
+    Gaps& operator=(const Gaps&) = delete;
+    /// The process was away by its own will.
+    void forget() { longest_ms_ = 0; }
+    [[nodiscard]] int longest_ms() const { return longest_ms_; }
+
+  private:
+    void watch() {
+        for (auto last = Clock::now(); !over_;) {
+            usleep(10'000);
+            const auto now = Clock::now();
+            const auto gap = std::chrono::duration_cast<std::chrono::milliseconds>(now - last);
+            longest_ms_ = std::max<int>(longest_ms_, static_cast<int>(gap.count()));
+            last = now;
+        }
+    }
+    std::atomic<int> longest_ms_{0};
+    std::atomic<bool> over_{false};
+    std::thread thread_;
 };
 
 void compute(int ms) {
@@ -72,7 +105,8 @@ void queue(int rank, Away&& away, int messages = kMessages) {
 }
 
 /// Rank 1 fetches from rank 0, which is away when its message has been announced.
-void get(int rank, const Waker& waker) {
+template <class Stop>
+void get(int rank, Stop&& stop) {
     std::vector<char> data(kLongBytes);
     if (rank == 1) {
         MPI_Recv(data.data(), kLongBytes, MPI_CHAR, 0, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -80,7 +114,7 @@ void get(int rank, const Waker& waker) {
     }
     MPI_Request request;
     MPI_Isend(data.data(), kLongBytes, MPI_CHAR, 1, 2, MPI_COMM_WORLD, &request);
-    waker.stop_for_a_while();
+    stop();
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
@@ -132,15 +166,21 @@ int main(int argc, char** argv) {
     MPI_Bcast(&nothing, 1, MPI_INT, 0, MPI_COMM_WORLD);
     MPI_Bcast(&nothing, 1, MPI_INT, 1, MPI_COMM_WORLD);
     bool right = true;
+    Gaps gaps;
+    const auto stop = [&] {
+        waker.stop_for_a_while();
+        usleep(50'000);  // the thread has seen it
+        gaps.forget();
+    };
     if (mode == "stopped") {
-        queue(rank, [&] { waker.stop_for_a_while(); });
+        queue(rank, stop);
     } else if (mode == "computes") {
         queue(rank, [] { compute(kAwayMs); });
     } else if (mode == "few") {
         queue(
             rank, [] {}, 200);
     } else if (mode == "get") {
-        get(rank, waker);
+        get(rank, stop);
     } else if (mode == "idle") {
         idle(rank);
     } else if (mode == "busy") {
@@ -151,6 +191,7 @@ int main(int argc, char** argv) {
     } else {
         right = false;
     }
+    if (gaps.longest_ms() >= kHeldUpMs) std::printf("rank %d was held up for %d ms\n", rank, gaps.longest_ms());
     std::printf(right ? "PASS\n" : "FAIL rank %d in mode '%s'\n", rank, mode.c_str());
     MPI_Finalize();
     return 0;
