@@ -71,10 +71,11 @@ INSTANTIATE_TEST_SUITE_P(Small, ContactPair,
                                            Case{2, 1, true, false, 1}, Case{3, 1, true, false, 1},
                                            Case{3, 1, true, true, 1}, Case{4, 2, true, false, 1}),
                          case_name);
-INSTANTIATE_TEST_SUITE_P(Full, ContactPair, ::testing::Values(Case{4, 1, true, false, 2}), case_name);
 // Minutes: by make check, and by ./check --long.
 INSTANTIATE_TEST_SUITE_P(Long, ContactPair,
-                         ::testing::Values(Case{3, 1, true, true, 2}, Case{5, 2, true, true, 1}), case_name);
+                         ::testing::Values(Case{4, 1, true, false, 2}, Case{3, 1, true, true, 2},
+                                           Case{5, 2, true, true, 1}),
+                         case_name);
 
 // The opening brings what the first message lacks.
 TEST(ContactPairLong, messages_of_more_packets_than_static_slots_go_on) {

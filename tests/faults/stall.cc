@@ -47,8 +47,8 @@ class Waker {
     int end_ = -1;
 };
 
-/// How long this process was not run at a stretch, by a thread of its own: a machine that stands still for seconds leaves
-/// velo no time in which it could have seen that nothing moves.
+/// How long this process was not run at a stretch, by a thread of its own: a machine that stands still for seconds
+/// leaves velo no time in which it could have seen that nothing moves.
 class Gaps {
   public:
     Gaps() : thread_([this] { watch(); }) {}
