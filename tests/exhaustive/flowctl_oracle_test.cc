@@ -38,7 +38,7 @@ void expect_alike(uint64_t seed) {
                                        .credit_slots = credit_slots,
                                        .excess = random.below(peers)});
     flowctl::FlowControl ships(plan);
-    PaperModel<> model(plan);
+    PaperModel model(plan);
     for (uint32_t event = 0; event < 2'000; ++event) {
         const uint32_t peer = random.below(peers);
         const uint32_t kind = random.below(10);

@@ -17,6 +17,9 @@ namespace velo::exhaustive {
 /// bug is let in.
 using PairWorld = MailboxWorld<2, 16>;
 using TrioWorld = MailboxWorld<3, 16>;
+// Compiled once, in flowctl_worlds.cc.
+extern template Verdict explore(const PairWorld& world, uint64_t states_max);
+extern template Verdict explore(const TrioWorld& world, uint64_t states_max);
 
 struct Shares {
     uint32_t peers = 1;

@@ -55,13 +55,16 @@ struct Interpretation {
     bool piggyback_unavailable = false;
 };
 
-template <Interpretation kRead = Interpretation{}>
 class PaperModel {
     using Read = Interpretation;
     using PeerIndex = flowctl::PeerIndex;
     using Activity = flowctl::Activity;
 
   public:
+    /// How all of them read the paper. No part of a state, since it stays during an exploration; and no parameter of a
+    /// template, since each would bring the explorer's code with it.
+    static inline Interpretation read{};
+
     struct Control {
         flowctl::ControlKind kind = flowctl::ControlKind::kCredits;
         uint32_t value = 0;
@@ -120,7 +123,7 @@ class PaperModel {
         }
         peer.current -= value;
         available_ += value;
-        if (kRead.response == Read::Response::kTrim) {
+        if (read.response == Read::Response::kTrim) {
             for (size_t place = peer.fifo.size(); place-- != 0;) {
                 const uint32_t taken = std::min(value, peer.fifo[place] - 1);
                 peer.fifo[place] -= taken;
@@ -128,7 +131,7 @@ class PaperModel {
             }
         }
         peer.blocked = false;
-        if (kRead.test_after_unblocking && reached(peer)) return_credits(from);
+        if (read.test_after_unblocking && reached(peer)) return_credits(from);
         return Status::kOk;
     }
 
@@ -141,13 +144,13 @@ class PaperModel {
         const bool due = peer.retrieved + peer.piggybacked >= peer.fifo.front();
         while (peer.retrieved + peer.piggybacked >= peer.fifo.front()) {
             const uint32_t before = peer.piggybacked;
-            const uint32_t left = kRead.at_least_one ? std::max(available_, 1u) : available_;
+            const uint32_t left = read.at_least_one ? std::max(available_, 1u) : available_;
             const uint32_t possible = before + std::min(left, max - credits);
             if (possible == 0) return credits;
             count_threshold(to);
             const uint32_t wanted = wanted_threshold(peer);
             const uint32_t beyond = peer.retrieved + before - peer.fifo.front();
-            peer.retrieved = kRead.overshoot == Read::Overshoot::kCarry ? beyond : 0;
+            peer.retrieved = read.overshoot == Read::Overshoot::kCarry ? beyond : 0;
             peer.piggybacked = 0;
             if (wanted >= before) {
                 const uint32_t inserted = std::min(wanted, possible);
@@ -156,11 +159,11 @@ class PaperModel {
                 credits += inserted - before;
             } else {
                 rotate(peer, wanted);
-                if (kRead.excess == Read::Excess::kAddToHead) peer.fifo.front() += before - wanted;
+                if (read.excess == Read::Excess::kAddToHead) peer.fifo.front() += before - wanted;
             }
         }
         if (due) return credits;
-        const uint32_t free = kRead.piggyback_unavailable ? max : available_;
+        const uint32_t free = read.piggyback_unavailable ? max : available_;
         const uint32_t rest = std::min({peer.retrieved, max - credits, free});
         peer.retrieved -= rest;
         peer.piggybacked += rest;
@@ -260,7 +263,7 @@ class PaperModel {
     };
 
     [[nodiscard]] static bool reached(const Peer& peer) {
-        return kRead.reached == Read::Reached::kExactly ? peer.retrieved == peer.fifo.front()
+        return read.reached == Read::Reached::kExactly ? peer.retrieved == peer.fifo.front()
                                                         : peer.retrieved >= peer.fifo.front();
     }
     [[nodiscard]] uint32_t wanted_threshold(const Peer& peer) const {
@@ -302,7 +305,7 @@ class PaperModel {
                 more = std::min(wanted, available_);
                 peer.retrieved -= peer.fifo.front();
                 peer.piggybacked = 0;
-                rotate(peer, kRead.short_of_slots == Read::ShortOfSlots::kGranted ? more : wanted);
+                rotate(peer, read.short_of_slots == Read::ShortOfSlots::kGranted ? more : wanted);
             }
             grant(peer, more);
             credits += more;
@@ -313,16 +316,16 @@ class PaperModel {
     /// FC 6.5.4: one credit, and only to a sender that has less than its static slots.
     uint32_t due_to_blocked(Peer& peer) {
         if (peer.current >= plan_.quota) {
-            if (kRead.blocked_none != Read::BlockedNone::kNothing) {
+            if (read.blocked_none != Read::BlockedNone::kNothing) {
                 peer.retrieved = 0;
-                rotate(peer, kRead.blocked_none == Read::BlockedNone::kResetOne ? 1 : wanted_threshold(peer));
+                rotate(peer, read.blocked_none == Read::BlockedNone::kResetOne ? 1 : wanted_threshold(peer));
             }
             return 0;
         }
-        if (kRead.blocked_one == Read::BlockedOne::kConsume) {
+        if (read.blocked_one == Read::BlockedOne::kConsume) {
             peer.retrieved -= peer.fifo.front();
             rotate(peer, 1);
-        } else if (kRead.blocked_one == Read::BlockedOne::kUncount) {
+        } else if (read.blocked_one == Read::BlockedOne::kUncount) {
             --peer.retrieved;
         }
         return 1;
