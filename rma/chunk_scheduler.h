@@ -50,6 +50,7 @@ struct Transfer {
     uint64_t bytes = 0;
     uint64_t issued_bytes = 0;
     uint32_t chunk_bytes = 0;     ///< most of a chunk
+    uint32_t lead_bytes = 0;      ///< of the first chunk, where it is to be shorter (rma/stream_lead.h)
     uint32_t outstanding = 0;     ///< chunks issued and not done
     Status status = Status::kOk;  ///< the first failure stays
     bool first_only = false;      ///< of more chunks than one the first alone is issued, until open()
@@ -58,6 +59,7 @@ struct Transfer {
     /// Nothing of it is issued as things are.
     [[nodiscard]] bool rests() const { return all_issued() || (first_only && issued_bytes != 0); }
     [[nodiscard]] uint32_t next_chunk_bytes() const {
+        if (issued_bytes < lead_bytes) return lead_bytes;
         const uint64_t left = bytes - issued_bytes;
         if (left >= 2 * uint64_t{chunk_bytes}) return chunk_bytes;
         return static_cast<uint32_t>(left <= chunk_bytes ? left : (left + 1) / 2);
@@ -65,9 +67,10 @@ struct Transfer {
     /// Makes all chunks nearly as long as each other, and no more of them; the last two share what rounding
     /// leaves.
     void make_chunks_equal() {
-        if (bytes <= chunk_bytes) return;
-        const uint64_t chunks = (bytes + chunk_bytes - 1) / chunk_bytes;
-        const uint64_t equal = (bytes + chunks - 1) / chunks;
+        const uint64_t behind = bytes - lead_bytes;
+        if (behind <= chunk_bytes) return;
+        const uint64_t chunks = (behind + chunk_bytes - 1) / chunk_bytes;
+        const uint64_t equal = (behind + chunks - 1) / chunks;
         const uint64_t aligned = (equal + kAlignment - 1) & ~(kAlignment - 1);
         VELO_DCHECK(equal <= chunk_bytes, "chunks of %u bytes become longer", chunk_bytes);
         chunk_bytes = static_cast<uint32_t>(aligned > chunk_bytes ? equal : aligned);
@@ -115,10 +118,13 @@ class ChunkScheduler {
                    number(bytes_max));
     }
 
-    /// Takes a transfer of at least one byte, `bytes`, `chunk_bytes` and `first_only` filled in.
+    /// Takes a transfer of at least one byte, `bytes`, `chunk_bytes`, `lead_bytes` and `first_only` filled in.
     void post(Transfer& transfer, Source& source) {
         VELO_CHECK(transfer.bytes > 0 && transfer.chunk_bytes > 0, "a transfer of %llu bytes, chunk %u",
                    number(transfer.bytes), transfer.chunk_bytes);
+        VELO_CHECK(transfer.lead_bytes < transfer.bytes && transfer.lead_bytes <= transfer.chunk_bytes,
+                   "%u bytes go ahead of %llu, chunk %u", transfer.lead_bytes, number(transfer.bytes),
+                   transfer.chunk_bytes);
         transfer.source = &source;
         transfer.issued_bytes = 0;
         transfer.outstanding = 0;

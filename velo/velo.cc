@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "velo/base/copy.h"
 #include "velo/engine/shipped.h"
 #include "velo/open_engine.h"
 #include "velo/options/options.h"
@@ -424,8 +425,8 @@ bool velo_match_receive_message(velo_engine_t* engine, velo_match_message_t* mes
 void velo_rma_here(velo_rma_t* rma) noexcept {
     auto* here = reinterpret_cast<void*>(rma->remote_address);
     switch (rma->kind) {
-        case VELO_RMA_GET: std::memcpy(rma->local, here, rma->bytes); break;
-        case VELO_RMA_PUT: std::memcpy(here, rma->local, rma->bytes); break;
+        case VELO_RMA_GET: velo::base::copy_long(rma->local, here, rma->bytes); break;
+        case VELO_RMA_PUT: velo::base::copy_long(here, rma->local, rma->bytes); break;
         case VELO_RMA_ATOMIC: {
             const uint64_t old =
                 velo::apply_atomic(rma->atomic, rma->width, rma->remote_address, rma->operand, rma->compare);

@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "rma/stream_lead.h"
+
 namespace velo::rma {
 namespace {
 
@@ -20,10 +22,11 @@ Transfer make(uint64_t bytes, uint32_t chunk_bytes) {
     return transfer;
 }
 
-std::vector<uint64_t> chunk_lengths(uint64_t bytes, uint32_t chunk_bytes) {
+std::vector<uint64_t> chunk_lengths(uint64_t bytes, uint32_t chunk_bytes, uint32_t lead_bytes = 0) {
     ChunkScheduler scheduler(1);
     Source source;
     Transfer transfer = make(bytes, chunk_bytes);
+    transfer.lead_bytes = lead_bytes;
     scheduler.post(transfer, source);
     std::vector<uint64_t> lengths;
     uint64_t offset = 0;
@@ -35,6 +38,43 @@ std::vector<uint64_t> chunk_lengths(uint64_t bytes, uint32_t chunk_bytes) {
     }
     EXPECT_EQ(offset, bytes) << "chunks cover a transfer once and in order";
     return lengths;
+}
+
+TEST(ChunkScheduler, what_goes_ahead_is_a_chunk_of_its_own_and_the_others_are_equal) {
+    EXPECT_EQ(chunk_lengths(100, 200, 60), (std::vector<uint64_t>{60, 40}));
+    EXPECT_EQ(chunk_lengths(260, 200, 60), (std::vector<uint64_t>{60, 200}));
+    EXPECT_EQ(chunk_lengths(4096 + 64 + 1, 4096, 64), (std::vector<uint64_t>{64, 2049, 2048}));
+    EXPECT_EQ(chunk_lengths(61, 60, 60), (std::vector<uint64_t>{60, 1}));
+}
+
+TEST(ChunkSchedulerDeathTest, as_much_as_all_does_not_go_ahead) {
+    EXPECT_DEATH(chunk_lengths(60, 200, 60), "60 bytes go ahead of 60");
+    EXPECT_DEATH(chunk_lengths(300, 60, 61), "61 bytes go ahead of 300");
+}
+
+TEST(StreamLead, what_is_sent_slowly_is_so_no_longer_behind_it) {
+    EXPECT_EQ(stream_lead(0, 16), 64u);
+    EXPECT_EQ(stream_lead(8192, 16), 64u);
+    EXPECT_EQ(stream_lead(16, 16), 0u);
+    EXPECT_EQ(stream_lead(64, 16), 0u);
+    EXPECT_EQ(stream_lead(4096 + 16, 40), 48u);
+    EXPECT_EQ(stream_lead(0, 40), 0u);
+    EXPECT_EQ(stream_lead(0, 0), 0u) << "there is no stream";
+    const auto behind = [](uint64_t to, uint64_t from) { return (to - from) % 4096; };
+    for (const uint32_t header : {16u, 24u, 40u}) {
+        for (uint64_t from = 4096; from < 3 * 4096; ++from) {
+            const uint32_t lead = stream_lead(from, header);
+            const uint64_t before = behind(header, from);
+            if (before == 0 || before > 31) {
+                EXPECT_EQ(lead, 0u) << from;
+            } else if (lead != 0) {
+                EXPECT_LE(lead, 64u);
+                EXPECT_EQ((from + lead) % 64, 0u);
+                const uint64_t after = behind(2 * header + lead, from + lead);
+                EXPECT_TRUE(after == 0 || after > 31) << from;
+            }
+        }
+    }
 }
 
 TEST(ChunkScheduler, chunks_are_as_few_as_can_be_and_nearly_equal) {

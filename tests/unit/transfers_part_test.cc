@@ -45,6 +45,8 @@ struct FakeCore : test::PlainCore {
     } system;
     struct Device {
         std::deque<Notification> notifications;
+        DeviceTraits says{};
+        [[nodiscard]] const DeviceTraits& traits() const { return says; }
         bool poll_notification(Notification& out) {
             if (notifications.empty()) return false;
             out = notifications.front();
@@ -288,6 +290,38 @@ TEST_F(TransfersAlone, chunks_go_to_the_device_as_far_as_the_window_goes) {
     for (size_t i = 0; i < 4; ++i) notify(posted_cookie(i), Status::kOk);
     ended(op, Status::kOk);
     EXPECT_EQ(core_.counters.rma_get_bytes, 4000u);
+}
+
+TEST_F(TransfersAlone, memory_that_a_stream_would_copy_slowly_is_fetched_from_its_second_line_on) {
+    core_.device->says = {.get_header_bytes = 16, .put_header_bytes = 40};
+    core_.options.window.chunk_bytes = 1u << 20;
+    static std::array<std::byte, (64u << 10) + 8192> far_memory;
+    static uint64_t address;
+    for (const bool get : {true, false}) {
+        for (const uint64_t offset : {0u, 16u, 64u}) {
+            for (const uint64_t bytes : {64u << 10, 4096u}) {
+                const auto begin = reinterpret_cast<uintptr_t>(far_memory.data());
+                address = (begin + 4095) / 4096 * 4096 + offset;
+                prepare_ = [](velo_rma_t& op) {
+                    op.local = reinterpret_cast<void*>(address);
+                    op.remote.base = op.remote_address = address;
+                    op.remote.bytes = op.bytes;
+                    op.remote.check = check_of(op.remote);
+                };
+                rails_.posted.clear();
+                core_.events.operations.clear();
+                const velo_rma_t& op = post(far_, get ? VELO_RMA_GET : VELO_RMA_PUT, bytes);
+                const bool led = bytes != 4096 && offset == (get ? 0 : 16);
+                ASSERT_EQ(rails_.posted.size(), led ? 2u : 1u) << get << " " << offset << " " << bytes;
+                if (led) {
+                    EXPECT_EQ(rails_.posted[0].first.bytes, 64 - offset);
+                    EXPECT_EQ(rails_.posted[1].first.nla, 0x9000 + 64 - offset);
+                }
+                for (size_t i = 0; i < rails_.posted.size(); ++i) notify(posted_cookie(i), Status::kOk);
+                ended(op, Status::kOk);
+            }
+        }
+    }
 }
 
 TEST_F(TransfersAlone, notifications_of_what_was_not_asked_of_the_device_end_nothing) {

@@ -59,6 +59,28 @@ namespace velo::base {
     if ((bytes & 1) != 0) target[at] = source[at];
 }
 
+/// Copies as memcpy does, which from some KiB on is `rep movsb` on CPUs that have it fast (glibc 2.36: 4 KiB). Of these
+/// some take twenty times as long where the target is 1 to 31 bytes behind the source, counted within a page (Zen 3, 32
+/// KiB: 11 us instead of 0.6); such a copy is made in lines, none of which the compiler turns into that instruction.
+inline void copy_long(void* to, const void* from, size_t bytes) {
+    constexpr size_t kPage = 4096;
+    constexpr size_t kLine = 64;
+    constexpr size_t kLong = 2048;
+    const size_t behind = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % kPage;
+    if (bytes >= kLong && behind - 1 < 31) [[unlikely]] {
+        auto* target = static_cast<std::byte*>(to);
+        const auto* source = static_cast<const std::byte*>(from);
+        for (; bytes >= kLine; bytes -= kLine, target += kLine, source += kLine) {
+            std::byte line[kLine];
+            std::memcpy(line, source, kLine);
+            std::memcpy(target, line, kLine);
+        }
+        to = target;
+        from = source;
+    }
+    std::memcpy(to, from, bytes);
+}
+
 /// Copies into memory that another core reads next, without first taking ownership of the target's lines
 /// from it: whole lines of 64 bytes are written with non-temporal stores. The data is in order before every
 /// later store, so a flag stored after this call may announce it. If the CPU has no such stores, memcpy.

@@ -7,12 +7,13 @@
 #include <cstring>
 
 #include "velo/base/check.h"
+#include "velo/base/copy.h"
 #include "velo/velo.h"
 
 namespace velo {
 
 struct PlainCopy {
-    void operator()(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
+    void operator()(void* to, const void* from, size_t bytes) const { base::copy_long(to, from, bytes); }
 };
 
 /// Copies [offset, offset + bytes) of a message in two parts.

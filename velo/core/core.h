@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "flowctl/plan.h"
+#include "velo/base/copy.h"
 #include "velo/base/endings.h"
 #include "velo/base/lock.h"
 #include "velo/channels/packet_channel.h"
@@ -137,7 +138,7 @@ struct Core {
     /// A process that may not ask the kernel copies as ever.
     static Status guarded(Status copied, const std::byte* from, std::byte* to, size_t bytes) {
         if (copied == Status::kBadMemory) return copied;
-        if (copied != Status::kOk) std::memcpy(to, from, bytes);
+        if (copied != Status::kOk) base::copy_long(to, from, bytes);
         return Status::kOk;
     }
 };

@@ -1,6 +1,7 @@
 /// Bodies of velo/core/send_queue.h, for what compiles them for a system (velo/engine/instances.h).
 #pragma once
 
+#include "velo/base/copy.h"
 #include "velo/core/send_queue.h"
 
 namespace velo {
@@ -43,7 +44,7 @@ Status SendQueue<Core>::try_send_or_copy(velo_peer& peer, const MessageParts& pa
     auto* const copy = new (memory) velo_send_t{};
     auto* const data = reinterpret_cast<std::byte*>(copy + 1);
     if (parts.header_bytes != 0) std::memcpy(data, parts.header, parts.header_bytes);
-    if (parts.payload_bytes != 0) std::memcpy(data + parts.header_bytes, parts.payload, parts.payload_bytes);
+    if (parts.payload_bytes != 0) base::copy_long(data + parts.header_bytes, parts.payload, parts.payload_bytes);
     copy->data[0] = data;
     copy->bytes[0] = copy->total = bytes;
     copy->tag = tag;

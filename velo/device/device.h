@@ -57,6 +57,10 @@ struct DeviceTraits {
     /// To look whether something came costs a part of what a message on the node costs: a process to which nothing
     /// comes this way looks seldom.
     bool dear_to_poll = false;
+    /// Bytes of the header that goes ahead of a get's data, and of a put's, in a stream into which the kernel copies
+    /// both (rma/stream_lead.h); 0: there is no such copy.
+    uint8_t get_header_bytes = 0;
+    uint8_t put_header_bytes = 0;
     bool operator==(const DeviceTraits&) const = default;
 };
 

@@ -1,6 +1,7 @@
 /// Bodies of velo/engine/serve.h, for what compiles them for a system (velo/engine/instances.h).
 #pragma once
 
+#include "velo/base/copy.h"
 #include "velo/engine/serve.h"
 
 namespace velo {
@@ -77,7 +78,7 @@ void Serve<Core>::on_pull_data(const velo_peer& peer, const PullDataHeader& head
         return unexpected(peer);
     auto* local = static_cast<std::byte*>(waiting->state->op->local) + waiting->offset + waiting->received;
     if (!waiting->guarded) [[likely]] {
-        std::memcpy(local, data, bytes);
+        base::copy_long(local, data, bytes);
     } else if (waiting->refused == Status::kOk && core_.copy_in(data, local, bytes) != Status::kOk) {
         waiting->refused = Status::kBadLocalMemory;
     }
@@ -102,7 +103,7 @@ void Serve<Core>::on_put_data(velo_peer& peer, const PutDataHeader& header, cons
     } else if (header.guarded != 0) [[unlikely]] {
         status = core_.copy_in(data, reinterpret_cast<std::byte*>(address), bytes);
     } else {
-        std::memcpy(reinterpret_cast<void*>(address), data, bytes);
+        base::copy_long(reinterpret_cast<void*>(address), data, bytes);
     }
     // A piece that fails ends the whole; what is answered after that finds no one waiting.
     if (status != Status::kOk || header.last != 0)

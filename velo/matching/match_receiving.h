@@ -127,8 +127,8 @@ class MatchReceiving {
     }
     static void copy_in(MatchReceive& receive, uint64_t at, const std::byte* data, uint32_t bytes) {
         if (at >= receive.capacity || bytes == 0) return;
-        std::memcpy(static_cast<std::byte*>(receive.buffer) + at, data,
-                    std::min<uint64_t>(bytes, receive.capacity - at));
+        base::copy_long(static_cast<std::byte*>(receive.buffer) + at, data,
+                        std::min<uint64_t>(bytes, receive.capacity - at));
     }
     [[nodiscard]] static match::Arrival plain_arrival(const std::byte* data, uint32_t bytes) {
         const auto head = match::EagerHeader::read(data);

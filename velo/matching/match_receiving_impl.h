@@ -152,8 +152,7 @@ void MatchReceiving<Core>::on_ready(MatchPeer& from, const std::byte* data, uint
 template <class Core>
 void MatchReceiving<Core>::fetch(MatchReceive& receive, const match::Place& place) {
     if (peers_.is_self(*receive.from)) {
-        std::memcpy(receive.buffer, sending_.data_of(*receive.from, receive.number),
-                    fitting(receive));
+        base::copy_long(receive.buffer, sending_.data_of(*receive.from, receive.number), fitting(receive));
         return has_data(receive, Status::kOk);
     }
     if (source_gone(receive)) return;
@@ -304,7 +303,7 @@ bool MatchReceiving<Core>::receive_message(velo_match_message* message, void* bu
     face.status = message->place.status;
     // The peer may have sent another length than it said at first.
     const uint64_t here = fitting(MatchReceive::of(message->place));
-    if (here != 0) std::memcpy(buffer, message->data.get(), std::min(here, capacity));
+    if (here != 0) base::copy_long(buffer, message->data.get(), std::min(here, capacity));
     return true;
 }
 

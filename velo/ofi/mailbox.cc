@@ -1,3 +1,4 @@
+#include "velo/base/copy.h"
 #include "velo/ofi/mailbox.h"
 
 #include <algorithm>
@@ -142,7 +143,7 @@ uint32_t Mailbox::take_run(std::byte* to, uint32_t packets_max) {
     if (arrival.contact) return 0;
     if (arrival.run != 0) {
         const uint32_t packets = std::min(packets_max, arrival.run);
-        std::memcpy(to, arrival.payload, packets * kPayloadBytes);
+        base::copy_long(to, arrival.payload, packets * kPayloadBytes);
         read(arrival, packets);
         return packets;
     }

@@ -66,6 +66,15 @@ size_t completions_max(const DeviceConfig& config) {
     return std::min(space.posted_bytes() / kPacketBytes, kMost) + sends;
 }
 
+DeviceTraits traits_of(const Endpoint& endpoint) {
+    DeviceTraits traits = OfiDevice::kTraits;
+    if (over_stream(endpoint.provider())) {
+        traits.get_header_bytes = OfiDevice::kGetHeaderBytes;
+        traits.put_header_bytes = OfiDevice::kPutHeaderBytes;
+    }
+    return traits;
+}
+
 Address address_of(const DeviceConfig& config, const Endpoint& endpoint) {
     Address own;
     own.head.token = base::random_token();
@@ -95,6 +104,7 @@ OfiDevice::OfiDevice(const DeviceConfig& config, Choice choice)
       endings_(endpoint_, peers_, transmitter_, gate_, rma_, log_),
       watch_(endpoint_, peers_, transmitter_, endings_, config.peer_timeout_ns),
       arrivals_(endpoint_, mailbox_, rma_, peers_, gate_, transmitter_, endings_, watch_, own_, log_),
+      traits_(traits_of(endpoint_)),
       ports_(config.ports),
       operation_timeout_ns_(config.operation_timeout_ns),
       linger_ns_(config.peer_timeout_ns / kLingerShare) {}

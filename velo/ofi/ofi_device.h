@@ -49,7 +49,7 @@ class OfiDevice final : public NetworkDevice {
     size_t address(std::span<std::byte> out) const override { return write_address(own_, out); }
     [[nodiscard]] const Address& own_address() const { return own_; }
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
-    [[nodiscard]] const DeviceTraits& traits() const override { return kTraits; }
+    [[nodiscard]] const DeviceTraits& traits() const override { return traits_; }
     Status connect(std::span<const std::byte> address, DeviceAddr& peer, base::Failure* failure) override;
     [[nodiscard]] DevicePeer peer(DeviceAddr peer) const override { return peers_.checked(peer).facts; }
     [[nodiscard]] bool alive(DeviceAddr peer) const override { return !peers_.checked(peer).dead; }
@@ -91,6 +91,10 @@ class OfiDevice final : public NetworkDevice {
                                              .notifies_targets = false,
                                              .gathers = true,
                                              .dear_to_poll = true};
+    /// Of the providers over TCP: what they send ahead of a get's data, and with the target of a put, as libfabric 1.17
+    /// and 2.1 do (xnet_base_hdr, ofi_rma_iov).
+    static constexpr uint8_t kGetHeaderBytes = 16;
+    static constexpr uint8_t kPutHeaderBytes = 40;
     /// Slots for a contact packet are set aside so long for a sender that was called to send it again.
     static constexpr uint64_t kContactCallNs = 1'000'000'000;
     /// Closing waits so long for what the provider has not sent yet.
@@ -125,6 +129,7 @@ class OfiDevice final : public NetworkDevice {
     PeerWatch watch_;
     Arrivals arrivals_;
     PollPacer pacer_;
+    DeviceTraits traits_;
     uint32_t ports_;
     uint64_t operation_timeout_ns_;
     uint64_t linger_ns_;

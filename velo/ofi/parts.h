@@ -14,6 +14,7 @@
 #include <cstring>
 #include <span>
 
+#include "velo/base/copy.h"
 #include "velo/device/network_device.h"
 #include "velo/ofi/wire.h"
 #include "velo/wire/packet.h"
@@ -72,8 +73,8 @@ inline uint32_t write_part(Packet* slots, const PacketFill& fill, uint32_t first
         const size_t bytes = size_t{packets} * kPayloadBytes;
         const size_t front = std::min(bytes, run.bytes[0]);
         auto* const to = reinterpret_cast<std::byte*>(slot + 1);
-        if (front != 0) std::memcpy(to, run.data[0], front);
-        if (front != bytes) std::memcpy(to + front, run.data[1], bytes - front);
+        if (front != 0) base::copy_long(to, run.data[0], front);
+        if (front != bytes) base::copy_long(to + front, run.data[1], bytes - front);
         slot += run_bytes(packets) / kPacketBytes;
         done += packets;
     }

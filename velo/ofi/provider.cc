@@ -33,6 +33,7 @@ struct Kind {
     bool by_name_only = false;
     const char* refused = nullptr;
     uint32_t part_packets_max = kPartPacketsMin;
+    bool over_stream = false;
 };
 /// ofi_rxm cuts what is longer than its 16 KiB buffers into pieces, and lets the messages behind it overtake those
 /// that find no buffer (seen with 31 senders; libfabric 1.17).
@@ -44,9 +45,9 @@ constexpr std::array kKinds = {
     Kind{"psm3"},
     Kind{"psm2"},
     Kind{"verbs;ofi_rxm", false, nullptr, kRxmPackets},
-    Kind{"net", false, nullptr, kPartPacketsMax},
-    Kind{"tcp", false, nullptr, kPartPacketsMax},  // of libfabric 2: what net is called there
-    Kind{"tcp;ofi_rxm", false, nullptr, kRxmPackets},
+    Kind{"net", false, nullptr, kPartPacketsMax, true},
+    Kind{"tcp", false, nullptr, kPartPacketsMax, true},  // of libfabric 2: what net is called there
+    Kind{"tcp;ofi_rxm", false, nullptr, kRxmPackets, true},
     Kind{"shm", true},
     Kind{"sockets", true},
     Kind{"udp;ofi_rxd", false, "a wrong key hangs it"},
@@ -306,6 +307,11 @@ CardNearness nearness_of(const Candidate& candidate) {
 uint32_t part_packets_max(const std::string& provider) {
     const int kind = kind_of(provider);
     return kind == kUnknownKind ? kPartPacketsMin : kKinds[kind].part_packets_max;
+}
+
+bool over_stream(const std::string& provider) {
+    const int kind = kind_of(provider);
+    return kind != kUnknownKind && kKinds[kind].over_stream;
 }
 
 bool list_has(std::string_view words, const std::string& word) {

@@ -69,6 +69,9 @@ struct Choice {
 /// Packets of the longest message that a provider takes whole and in its order, at least kPartPacketsMin.
 [[nodiscard]] uint32_t part_packets_max(const std::string& provider);
 
+/// Whether a provider's data travel in a stream of TCP, behind the headers that DeviceTraits has of it.
+[[nodiscard]] bool over_stream(const std::string& provider);
+
 /// Whether `words`, with commas between them, has `word`.
 [[nodiscard]] bool list_has(std::string_view words, const std::string& word);
 /// An address of libfabric's format `format` in text, without its port; empty for those that are no IP addresses.

@@ -1,6 +1,7 @@
 /// Bodies of velo/rendezvous/coop_owner.h, for what compiles them for a system (velo/engine/instances.h).
 #pragma once
 
+#include "velo/base/copy.h"
 #include "velo/rendezvous/coop_owner.h"
 
 namespace velo::rma {
@@ -175,7 +176,7 @@ bool CoopOwner<Core>::push_pieces(Assist& assist, uint32_t& moved) {
         if (assist.method == CoopMethod::kRingNontemporal) {
             base::copy_nontemporal(room.rest, source, bytes);
         } else {
-            std::memcpy(room.rest, source, bytes);
+            base::copy_long(room.rest, source, bytes);
         }
         if (timed) header.ns = header_ns(core_.clock.read() - begin);
         write_header(room.first, header);

@@ -1,6 +1,7 @@
 /// Bodies of velo/rendezvous/coop_reader.h, for what compiles them for a system (velo/engine/instances.h).
 #pragma once
 
+#include "velo/base/copy.h"
 #include "velo/rendezvous/coop_reader.h"
 
 namespace velo::rma {
@@ -226,7 +227,7 @@ void CoopReader<Core>::on_data(Peer& peer, const CoopDataHeader& header, const s
     Block* const block = piece_moved(peer, header.cookie, header.offset, bytes);
     if (block == nullptr) return;
     const uint64_t begin = header.ns != 0 ? core_.clock.read() : 0;
-    std::memcpy(block->local + header.offset, data, bytes);
+    base::copy_long(block->local + header.offset, data, bytes);
     if (header.ns != 0 && block->method != CoopMethod::kDirect)
         measured(*block, block->method, bytes, core_.clock.read() - begin, header.ns);
     (peer.direct ? core_.counters.rma_ring_bytes : core_.counters.rma_copied_bytes) += bytes;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "rma/chunk_scheduler.h"
+#include "rma/stream_lead.h"
 #include "velo/base/text.h"
 #include "velo/rendezvous/atomics.h"
 #include "velo/rendezvous/coop_reader.h"
@@ -96,6 +97,8 @@ class Transfers final : public CookieOwner, public TransferOps {
     /// An on-node direct copy is made in pieces of this size, and the other is the limit of what is copied in
     /// one go before others get their turn.
     static constexpr uint32_t kDirectChunkBytes = 1u << 20;
+    /// Shorter transfers gain less by it than an operation more takes.
+    static constexpr uint64_t kLeadBytesMin = 32u << 10;
     static constexpr uint64_t kDirectBytesPerTurn = 4u << 20;
 
     uint32_t drive_scheduler();

@@ -32,6 +32,11 @@ void Transfers<Core>::post(Peer& peer, velo_rma_t& op) {
         } else if (peer.direct) {
             state->chunk_bytes = kDirectChunkBytes;
         }
+    } else if (peer.direct && op.bytes >= kLeadBytesMin) {
+        const DeviceTraits& traits = core_.device->traits();
+        const bool get = op.kind == VELO_RMA_GET;
+        state->lead_bytes = stream_lead(get ? op.remote_address : reinterpret_cast<uintptr_t>(op.local),
+                                        get ? traits.get_header_bytes : traits.put_header_bytes);
     }
     if (!reserving_.takes(*state)) admit(*state);
     drive();
