@@ -41,8 +41,9 @@ constexpr int kBatchesMin = 7;
 constexpr int kBatchesMax = 31;
 constexpr double kBatchSeconds = 0.0007;
 constexpr double kMeasureSeconds = 0.3;
-/// Before it is found out how many make a batch: pages are mapped then, and caches filled.
-constexpr double kWarmUpSeconds = 0.005;
+/// Before it is found out how many make a batch: pages are mapped then, and caches filled. Over a network a receiver of
+/// velo's maps 2 MB with its first messages.
+constexpr double kWarmUpSeconds = 0.02;
 constexpr int kWindow = 64;
 /// Enough to tell a message from its neighbours; checking more would take longer than the measurement.
 constexpr size_t kVerifiedBytesMax = size_t{32} << 20;
