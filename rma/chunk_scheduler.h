@@ -50,7 +50,7 @@ struct Transfer {
     uint64_t bytes = 0;
     uint64_t issued_bytes = 0;
     uint32_t chunk_bytes = 0;     ///< most of a chunk
-    uint32_t lead_bytes = 0;      ///< of the first chunk, where it is to be shorter (rma/stream_lead.h)
+    uint32_t lead_bytes = 0;      ///< of the first chunk, where that one is shorter (rma/stream_lead.h)
     uint32_t outstanding = 0;     ///< chunks issued and not done
     Status status = Status::kOk;  ///< the first failure stays
     bool first_only = false;      ///< of more chunks than one the first alone is issued, until open()

@@ -7,7 +7,6 @@
 #include <new>
 #include <string>
 
-#include "velo/base/copy.h"
 #include "velo/engine/shipped.h"
 #include "velo/open_engine.h"
 #include "velo/options/options.h"

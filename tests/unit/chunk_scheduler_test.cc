@@ -10,8 +10,6 @@
 #include <set>
 #include <vector>
 
-#include "rma/stream_lead.h"
-
 namespace velo::rma {
 namespace {
 
@@ -50,31 +48,6 @@ TEST(ChunkScheduler, what_goes_ahead_is_a_chunk_of_its_own_and_the_others_are_eq
 TEST(ChunkSchedulerDeathTest, as_much_as_all_does_not_go_ahead) {
     EXPECT_DEATH(chunk_lengths(60, 200, 60), "60 bytes go ahead of 60");
     EXPECT_DEATH(chunk_lengths(300, 60, 61), "61 bytes go ahead of 300");
-}
-
-TEST(StreamLead, what_is_sent_slowly_is_so_no_longer_behind_it) {
-    EXPECT_EQ(stream_lead(0, 16), 64u);
-    EXPECT_EQ(stream_lead(8192, 16), 64u);
-    EXPECT_EQ(stream_lead(16, 16), 0u);
-    EXPECT_EQ(stream_lead(64, 16), 0u);
-    EXPECT_EQ(stream_lead(4096 + 16, 40), 48u);
-    EXPECT_EQ(stream_lead(0, 40), 0u);
-    EXPECT_EQ(stream_lead(0, 0), 0u) << "there is no stream";
-    const auto behind = [](uint64_t to, uint64_t from) { return (to - from) % 4096; };
-    for (const uint32_t header : {16u, 24u, 40u}) {
-        for (uint64_t from = 4096; from < 3 * 4096; ++from) {
-            const uint32_t lead = stream_lead(from, header);
-            const uint64_t before = behind(header, from);
-            if (before == 0 || before > 31) {
-                EXPECT_EQ(lead, 0u) << from;
-            } else if (lead != 0) {
-                EXPECT_LE(lead, 64u);
-                EXPECT_EQ((from + lead) % 64, 0u);
-                const uint64_t after = behind(2 * header + lead, from + lead);
-                EXPECT_TRUE(after == 0 || after > 31) << from;
-            }
-        }
-    }
 }
 
 TEST(ChunkScheduler, chunks_are_as_few_as_can_be_and_nearly_equal) {

@@ -1,4 +1,4 @@
-// Copies, of every length and distance that takes a way of its own.
+// Copies, of every length and distance that takes a way of its own; and where memory is sent without slow ones.
 #include "velo/base/copy.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <memory>
 #include <vector>
+
+#include "rma/stream_lead.h"
 
 namespace velo::base {
 namespace {
@@ -44,3 +46,34 @@ TEST(CopyLong, brings_all_bytes_and_touches_no_other_at_any_distance) {
 
 }  // namespace
 }  // namespace velo::base
+
+namespace velo::rma {
+namespace {
+
+TEST(StreamLead, what_is_sent_slowly_is_so_no_longer_behind_it) {
+    EXPECT_EQ(stream_lead(0, 16), 64u);
+    EXPECT_EQ(stream_lead(8192, 16), 64u);
+    EXPECT_EQ(stream_lead(16, 16), 0u);
+    EXPECT_EQ(stream_lead(64, 16), 0u);
+    EXPECT_EQ(stream_lead(4096 + 16, 40), 48u);
+    EXPECT_EQ(stream_lead(0, 40), 0u);
+    EXPECT_EQ(stream_lead(0, 0), 0u) << "there is no stream";
+    const auto behind = [](uint64_t to, uint64_t from) { return (to - from) % 4096; };
+    for (const uint32_t header : {16u, 24u, 40u}) {
+        for (uint64_t from = 4096; from < 3 * 4096; ++from) {
+            const uint32_t lead = stream_lead(from, header);
+            const uint64_t before = behind(header, from);
+            if (before == 0 || before > 31) {
+                EXPECT_EQ(lead, 0u) << from;
+            } else if (lead != 0) {
+                EXPECT_LE(lead, 64u);
+                EXPECT_EQ((from + lead) % 64, 0u);
+                const uint64_t after = behind(2 * header + lead, from + lead);
+                EXPECT_TRUE(after == 0 || after > 31) << from;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace velo::rma

@@ -1,7 +1,6 @@
 /// Bodies of velo/engine/serve.h, for what compiles them for a system (velo/engine/instances.h).
 #pragma once
 
-#include "velo/base/copy.h"
 #include "velo/engine/serve.h"
 
 namespace velo {
