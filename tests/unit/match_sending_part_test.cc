@@ -209,6 +209,17 @@ TEST_F(SendingAlone, request_that_is_still_leaving_has_no_answer) {
     EXPECT_EQ(ended(), 1u);
 }
 
+TEST_F(SendingAlone, message_that_leaves_when_its_receiver_is_told_to_have_left_is_settled_then) {
+    queue_.takes = 0;
+    request(8);
+    ASSERT_EQ(queue_.waiting.size(), 1u);
+    peer_.state = PeerState::kLeft;
+    sending_.settle(to(peer_));
+    EXPECT_TRUE(core_.ends.lost.empty()) << "it is still being read";
+    queue_.end(Status::kOk);
+    EXPECT_EQ(core_.ends.lost, (decltype(core_.ends.lost){{&peer_, Owed::kReceive}}));
+}
+
 TEST_F(SendingAlone, refused_message_stays_and_is_requested_again_when_it_is_asked_for) {
     const uint64_t number = request();
     answer({.number = number, .age = age_, .outcome = Answer::Outcome::kRefused});

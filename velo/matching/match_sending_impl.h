@@ -72,7 +72,9 @@ void MatchSending<Core>::send_ended(velo_send_t& message, Status status) {
     send.leaving = false;
     --leaving_;
     if (status != Status::kOk) return settle_one(send);
-    if (send.state == MatchSend::State::kEager) send_done(send);
+    if (send.state == MatchSend::State::kEager) return send_done(send);
+    // Meanwhile its receiver may have left.
+    settle_one(send);
 }
 
 template <class Core>
